@@ -1,0 +1,191 @@
+"""What one row of the instruction table is made of: frozen data that recorders, verify, execute and schedule read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.isa.dtypes import DataType
+from nkireview.isa.enums import GENERATIONS, Engine, Memory
+from nkireview.isa.limit import Call, Limit
+from nkireview.isa.release import ALWAYS, Release, Span
+
+
+class Role(Enum):
+    """What an instruction does with an operand."""
+
+    read = "read"
+    write = "write"
+    accumulate = "accumulate"
+
+    @property
+    def reads(self) -> bool:
+        """True where the old content matters."""
+        return self is not Role.write
+
+    @property
+    def writes(self) -> bool:
+        """True where the content changes."""
+        return self is not Role.read
+
+
+class Flow(Enum):
+    """Which elements of the read operands an element of a written operand depends on."""
+
+    nothing = "nothing"  # no read operand: memset, iota
+    elementwise = (
+        "elementwise"  # the same element (in element order); vectors broadcast over the free dimensions
+    )
+    row = "row"  # every element of the same partition
+    scan = "scan"  # the elements up to the same one in the same partition
+    contract = "contract"  # matmul: row m of stationary.T and column n of moving
+    transpose = "transpose"  # the transposed element
+    select = "select"  # the same element, only where the predicate is true
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor argument: its role, and where it may live."""
+
+    name: str
+    role: Role
+    memories: frozenset[Memory]
+    dtypes: frozenset[str] | None = None  # None: any NKI dtype
+    optional: bool = False
+    number: bool = False  # a Python number may stand in its place
+    vector: bool = False  # one element a partition, broadcast over the free dimensions
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Any = _Required()
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of the call, in positional order, with the releases that know it."""
+
+    name: str
+    default: Any = REQUIRED
+    span: Span = ALWAYS
+
+
+@dataclass(frozen=True)
+class Engines:
+    """Engines a row runs on, by generation; `choose` narrows them for a given call (None: the default)."""
+
+    default: Engine
+    allowed: Mapping[Engine, frozenset[str]]
+    choose: Callable[[Call], Engine] | None = None
+
+    def resolve(self, call: Call) -> Engine:
+        """The engine that runs this call: the one asked for, else the default for its operands."""
+        asked = call.engine
+        if asked is not Engine.unknown:
+            return asked
+        return self.choose(call) if self.choose else self.default
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Initiation interval in cycles of the engine: ``max(minimum, per_element * N) + extra``.
+
+    N is the number of elements a partition of `subject`; `minimum` and `extra` name figures of `hardware/`.
+    """
+
+    subject: str
+    per_element: float
+    minimum: str | None = None
+    extra: str | None = None
+    formula: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Bits:
+    """A result stored bit for bit: the destination's storage dtype must equal the array's."""
+
+    array: NDArray[Any]
+
+
+class Reader(Protocol):
+    """How a meaning sees its operands: values in the compute dtype, raw storage, immediates and engine state."""
+
+    compute: np.dtype[Any]
+    generation: str
+    release: Release
+    engine: Engine
+    state: dict[str, NDArray[Any]]
+
+    def has(self, name: str) -> bool:
+        """True where the operand is a tile, False where it is a number or absent."""
+
+    def value(self, name: str) -> NDArray[Any]:
+        """A tile's values in the compute dtype, in the access's shape (partition axis first on chip)."""
+
+    def raw(self, name: str) -> NDArray[Any]:
+        """A tile's storage, in the access's shape."""
+
+    def dtype(self, name: str) -> DataType:
+        """The dtype of a tile."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tile."""
+
+    def imm(self, name: str) -> Any:
+        """An immediate, as it was passed (operators by name, enumerations by member name)."""
+
+
+Result = NDArray[Any] | Bits
+Meaning = Callable[[Reader], dict[str, Result]]
+
+
+@dataclass(frozen=True)
+class Legacy:
+    """How the legacy generation spells the row."""
+
+    name: str
+    form: str  # "returns" a value, or takes "dst"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One instruction: signature, operands, limits, engines, generations, releases, cost and meaning."""
+
+    name: str
+    signature: tuple[Param, ...]
+    operands: tuple[Operand, ...]
+    engines: Engines
+    meaning: Meaning
+    flow: Mapping[str, Flow]
+    cost: Cost
+    source: str
+    limits: tuple[Limit, ...] = ()
+    generations: frozenset[str] = frozenset(GENERATIONS)
+    releases: Span = ALWAYS
+    legacy: Legacy | None = None
+    immediates: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = {operand.name for operand in self.operands}
+        declared = {param.name for param in self.signature}
+        if not names <= declared:
+            raise ValueError(f"{self.name}: operands {sorted(names - declared)} are not in the signature")
+        if set(self.flow) != {operand.name for operand in self.operands if operand.role.writes}:
+            raise ValueError(f"{self.name}: flow must name exactly the written operands")
+        control = {"engine", "name", "dge_mode"}
+        plain = tuple(p.name for p in self.signature if p.name not in names and p.name not in control)
+        numbers = tuple(operand.name for operand in self.operands if operand.number)
+        object.__setattr__(self, "immediates", plain + numbers)
+
+    def operand(self, name: str) -> Operand:
+        """The operand of that name."""
+        return next(operand for operand in self.operands if operand.name == name)

@@ -1,0 +1,208 @@
+"""Entry points that run in a child process: they import the submission, trace a kernel and hand back plain data."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from nkireview.isa.enums import Memory
+from nkireview.isa.release import Release
+from nkireview.isa.table import ROWS
+from nkireview.nki import modules, stubs
+from nkireview.nki.dtypes import of
+from nkireview.nki.errors import NotYetSupported, Refusal
+from nkireview.nki.jit import Kernel
+from nkireview.nki.objects import NKIObject
+from nkireview.nki.tensor import NkiTensor
+from nkireview.nki.trace import Trace, loading, tracing
+from nkireview.program.codec import save
+from nkireview.program.errors import ProgramError
+from nkireview.program.model import Header, Output
+from nkireview.program.tree import EnumLeaf, Group, Node, ScalarLeaf, TensorLeaf, from_json, leaves
+from nkireview.runner.load import LoadError, load_module
+
+TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
+WRITTEN = {name: tuple(operand.role.writes for operand in row.operands) for name, row in ROWS.items()}
+Response = tuple[dict[str, Any], list[bytes]]
+
+
+def trace(header: dict[str, Any], blobs: list[bytes]) -> Response:
+    """Trace one kernel.
+
+    header: file, kernel, target, release, lnc, parameters (a tree of `program.tree`, a tuple of the positional
+    arguments and a dict of the keyword ones), tensors ([shape, dtype] for each tensor leaf), paths (folders for
+    imports). The response is the program as one blob, or an ``error`` with kind, message, file and line; kind is
+    unsupported, refused, raised, import or limits.
+    """
+    state = Trace(header["target"], Release.parse(header["release"]), header["lnc"], tuple(header["grid"]))
+    sys.path[:0] = header["paths"]
+    modules.install()
+    stubs.install()
+    try:
+        with loading(state):
+            module = load_module(Path(header["file"]))
+            function = _function(module, header["kernel"])
+        program = _trace(state, function, header)
+    except MemoryError:
+        raise
+    except BaseException as error:
+        return {"error": _describe(error), "stubs": list(stubs.used)}, []
+    found = {"stubs": list(stubs.used), "file_target": os.environ.get(TARGET_VARIABLE)}
+    return found, [program]
+
+
+def _function(module: Any, name: str) -> Callable[..., Any]:
+    found = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise LoadError(f"{module.__file__} has no kernel {name!r}")
+    function = found.function if isinstance(found, Kernel) else found
+    if not callable(function):
+        raise LoadError(f"{name!r} in {module.__file__} is a {type(function).__name__}, expected a function")
+    return function  # type: ignore[no-any-return]
+
+
+def run_kernel(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call the kernel; places end at this frame."""
+    return function(*args, **kwargs)
+
+
+def _trace(state: Trace, function: Callable[..., Any], header: Mapping[str, Any]) -> bytes:
+    parameters = from_json(header["parameters"])
+    buffers = _parameter_buffers(state, parameters, header["tensors"])
+    returned: Any = None
+    with tracing(state):
+        for core in range(state.lnc):
+            state.start_core(core)
+            args, kwargs = (_rebuild(state, item, buffers) for item in _items(parameters))
+            with state.builder.stream(core):
+                result = run_kernel(function, list(args), kwargs)
+            returned = result if core == 0 else returned
+    paths = {leaf.buffer: path for path, leaf in leaves(parameters) if isinstance(leaf, TensorLeaf)}
+    outputs = tuple(_outputs(state, returned, paths))
+    kept = Header(
+        kernel=header["kernel"],
+        target=state.hardware.name,
+        release=str(state.release),
+        lnc=state.lnc,
+        grid=state.grid,
+        scalars=tuple(
+            (path, leaf.value) for path, leaf in leaves(parameters) if isinstance(leaf, ScalarLeaf)
+        ),
+        sources=tuple(state.places.sources),
+    )
+    return save(state.builder.finish(kept, parameters, outputs))
+
+
+def _items(parameters: Node) -> tuple[Node, Node]:
+    if not isinstance(parameters, Group) or len(parameters.items) != 2:
+        raise ProgramError("the parameters must be a pair of positional and keyword arguments")
+    return parameters.items[0], parameters.items[1]
+
+
+def _parameter_buffers(state: Trace, parameters: Node, tensors: list[Any]) -> dict[int, Any]:
+    found = {}
+    for path, leaf in leaves(parameters):
+        if isinstance(leaf, TensorLeaf):
+            shape, dtype = tensors[leaf.buffer]
+            buffer = state.builder.buffer(
+                memory=Memory.shared_hbm,
+                shape=tuple(shape),
+                dtype=str(of(dtype, path)),
+                core=None,
+                name=path.rsplit(".", 1)[-1],
+            )
+            if buffer.id != leaf.buffer:
+                raise ProgramError(f"parameter {path} must be buffer {leaf.buffer}, is {buffer.id}")
+            found[leaf.buffer] = buffer
+    return found
+
+
+def _rebuild(state: Trace, node: Node, buffers: Mapping[int, Any]) -> Any:
+    if isinstance(node, TensorLeaf):
+        return NkiTensor.whole(state, buffers[node.buffer])
+    if isinstance(node, ScalarLeaf):
+        return node.value
+    if isinstance(node, EnumLeaf):
+        return _class(node.cls)[node.member]
+    items = [_rebuild(state, item, buffers) for item in node.items]
+    if node.kind == "list":
+        return items
+    if node.kind == "tuple":
+        return tuple(items)
+    fields = dict(zip(node.keys, items, strict=True))
+    if node.kind == "dict":
+        return fields
+    made = object.__new__(_class(node.cls))
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _class(path: str) -> Any:
+    module, _, qualname = path.partition(":")
+    found: Any = sys.modules.get(module) or importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _outputs(state: Trace, returned: Any, paths: Mapping[int, str]) -> Iterator[Output]:
+    found = list(_tensors(returned, ""))
+    if not found:
+        yield from _written_parameters(state, paths)
+        return
+    for name, tensor in found:
+        yield Output(tensor.access(), paths.get(tensor.storage.id), name or "out")
+
+
+def _tensors(value: Any, path: str) -> Iterator[tuple[str, NkiTensor]]:
+    if isinstance(value, NkiTensor):
+        yield path, value
+    elif isinstance(value, list | tuple):
+        for at, item in enumerate(value):
+            yield from _tensors(item, f"{path}.{at}" if path else f"out{at}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _tensors(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, NKIObject) and not isinstance(value, Enum):
+        for key, item in vars(value).items():
+            yield from _tensors(item, f"{path}.{key}" if path else key)
+
+
+def _written_parameters(state: Trace, paths: Mapping[int, str]) -> Iterator[Output]:
+    """A kernel that returns nothing answers in the parameters it writes."""
+    for buffer in sorted(state.builder.written(WRITTEN) & set(paths)):
+        tensor = NkiTensor.whole(state, state.builder.buffers[buffer])
+        yield Output(tensor.access(), paths[buffer], paths[buffer])
+
+
+def _describe(error: BaseException) -> dict[str, Any]:
+    kinds: tuple[tuple[type[BaseException], str], ...] = (
+        (NotYetSupported, "unsupported"),
+        (LoadError, "import"),
+        (Refusal, "refused"),
+        (ProgramError, "limits"),
+    )
+    kind = next((name for kind, name in kinds if isinstance(error, kind)), "raised")
+    message = str(error) or type(error).__name__
+    if kind == "raised":
+        message = f"{type(error).__name__}: {message}" if str(error) else type(error).__name__
+    file, line = _user_frame(error)
+    return {"kind": kind, "message": message[:2000], "file": file, "line": line}
+
+
+def _user_frame(error: BaseException) -> tuple[str, int]:
+    own = str(Path(__file__).resolve().parent.parent)
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(own)
+    ]
+    frames = [frame for frame in frames if not frame.filename.startswith("<")]
+    return (frames[-1].filename, frames[-1].lineno or 0) if frames else ("", 0)

@@ -1,0 +1,265 @@
+"""ProgramBuilder: appends what a trace sees, interning accesses, immediates, places and strings."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.isa.enums import DgeMode, Engine
+from nkireview.program.access import Access
+from nkireview.program.columns import Columns
+from nkireview.program.errors import ProgramError
+from nkireview.program.model import (
+    DEFAULT_LIMITS,
+    Buffer,
+    Event,
+    Header,
+    Limits,
+    Loop,
+    Output,
+    Place,
+    Stream,
+)
+from nkireview.program.program import MEMORIES, AccessExtra, Opcode, Program
+from nkireview.program.tree import Group, Node
+
+
+NO_PARAMETERS = Group("tuple", (), ())
+
+
+class ProgramBuilder:
+    """Collects one Program; `finish` validates it.
+
+    Streams are opened one after the other with `stream`; what is appended belongs to the open one.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.limits = limits
+        self._opcodes: dict[str, int] = {}
+        self._opcode_rows: list[Opcode] = []
+        self._strings: dict[str, int] = {}
+        self._dtypes: dict[str, int] = {}
+        self._places: dict[Place, int] = {}
+        self._accesses: dict[Access, int] = {}
+        self._immediates: dict[Hashable, int] = {}
+        self._immediate_rows: list[Mapping[str, Any]] = []
+        self._extras: dict[int, AccessExtra] = {}
+        self._constants: dict[str, NDArray[Any]] = {}
+        self._buffer_constants: dict[int, str] = {}
+        self._streams: list[Stream] = []
+        self._loops: list[Loop | None] = []
+        self._events: dict[Event, None] = {}
+        self.buffers: list[Buffer] = []
+        self._int32 = {
+            name: array("i") for name in ("opcode", "place", "immediates", "name", "operand", "dependency")
+        }
+        self._int32.update({name: array("i") for name in ("access_buffer",)})
+        self._int8 = {name: array("b") for name in ("engine", "dge", "access_dtype", "access_partition")}
+        self._int64 = {
+            name: array("q")
+            for name in ("operand_at", "dependency_at", "axis_at", "axis_stride", "axis_count")
+        }
+        self._int64["access_base"] = array("q")
+        for name in ("operand_at", "dependency_at", "axis_at"):
+            self._int64[name].append(0)
+
+    def __len__(self) -> int:
+        return len(self._int32["opcode"])
+
+    def place(self, frames: Place) -> int:
+        """Intern a chain of frames."""
+        found = self._places.get(frames)
+        if found is None:
+            self._limit("places", len(self._places))
+            found = self._places[frames] = len(self._places)
+        return found
+
+    def buffer(self, **fields: Any) -> Buffer:
+        """Declare a buffer; see `Buffer` for the fields (all but `id`)."""
+        self._limit("buffers", len(self.buffers))
+        buffer = Buffer(id=len(self.buffers), **fields)
+        self.buffers.append(buffer)
+        if buffer.constant is not None:
+            self._buffer_constants[buffer.id] = buffer.constant
+        return buffer
+
+    def constant(self, values: NDArray[Any]) -> str:
+        """Store an array beside the stream; the digest of its bytes, dtype and shape names it."""
+        values = np.ascontiguousarray(values)
+        digest = sha256(f"{values.dtype}{values.shape}".encode() + values.tobytes()).hexdigest()
+        held = sum(item.nbytes for item in self._constants.values())
+        if digest not in self._constants and held + values.nbytes > self.limits.constant_bytes:
+            raise ProgramError(f"constants exceed {self.limits.constant_bytes} bytes")
+        self._constants[digest] = values
+        return digest
+
+    def access(self, access: Access) -> int:
+        """Intern an access."""
+        found = self._accesses.get(access)
+        if found is None:
+            found = self._accesses[access] = len(self._accesses)
+            self._limit("accesses", found)
+            int64 = self._int64
+            self._int32["access_buffer"].append(access.buffer)
+            self._int8["access_dtype"].append(self._intern(self._dtypes, access.dtype))
+            self._int8["access_partition"].append(-1 if access.partition is None else access.partition)
+            int64["access_base"].append(access.base)
+            for stride, count in access.pattern:
+                int64["axis_stride"].append(stride)
+                int64["axis_count"].append(count)
+            int64["axis_at"].append(len(int64["axis_stride"]))
+            if access.bounds or access.index or access.table:
+                self._extras[found] = AccessExtra(access.bounds, access.index, access.table)
+        return found
+
+    def append(
+        self,
+        opcode: str,
+        operand_names: tuple[str, ...],
+        operands: Iterable[int],
+        immediates: Mapping[str, Any],
+        *,
+        place: int = -1,
+        engine: Engine = Engine.unknown,
+        dge: DgeMode = DgeMode.unknown,
+        name: str = "",
+    ) -> int:
+        """Append an instruction to the open stream; the index of the instruction."""
+        int32, int64 = self._int32, self._int64
+        index = len(int32["opcode"])
+        self._limit("instructions", index)
+        code = self._opcodes.get(opcode)
+        if code is None:
+            code = self._opcodes[opcode] = len(self._opcode_rows)
+            self._opcode_rows.append(Opcode(opcode, operand_names))
+        int32["opcode"].append(code)
+        int32["place"].append(place)
+        int32["immediates"].append(self._intern_immediates(immediates))
+        int32["name"].append(self._intern(self._strings, name) if name else -1)
+        self._int8["engine"].append(engine.value)
+        self._int8["dge"].append(dge.value)
+        int32["operand"].extend(operands)
+        int64["operand_at"].append(len(int32["operand"]))
+        int64["dependency_at"].append(int64["dependency_at"][-1])
+        return index
+
+    def depend(self, consumer: int, producers: Iterable[int]) -> None:
+        """Add explicit dependencies of an instruction on earlier ones."""
+        fresh = list(producers)
+        flat, offsets = self._int32["dependency"], self._int64["dependency_at"]
+        at = offsets[consumer + 1]
+        self._int32["dependency"] = flat[:at] + array("i", fresh) + flat[at:]
+        for row in range(consumer + 1, len(offsets)):
+            offsets[row] += len(fresh)
+
+    def written(self, writes: Mapping[str, tuple[bool, ...]]) -> set[int]:
+        """Buffers that some instruction writes; `writes` says which operands of an opcode are written."""
+        int32, at = self._int32, self._int64["operand_at"]
+        found: set[int] = set()
+        for index, code in enumerate(int32["opcode"]):
+            flags = writes[self._opcode_rows[code].name]
+            for access, flag in zip(int32["operand"][at[index] : at[index + 1]], flags, strict=True):
+                if flag and access >= 0:
+                    found.add(int32["access_buffer"][access])
+        return found
+
+    def event(self, kind: str, place: int, detail: str) -> None:
+        """Record an event once for each place and detail."""
+        self._limit("events", len(self._events))
+        self._events.setdefault(Event(kind, place, detail))
+
+    @contextmanager
+    def stream(self, core: int = 0, instance: int = 0) -> Any:
+        """Open the stream of a (core, instance)."""
+        start = len(self)
+        yield
+        self._streams.append(Stream(core, instance, start, len(self)))
+
+    def open_loop(self) -> tuple[int, int]:
+        """Reserve a loop that starts at the next instruction; (loop number, start) for `close_loop`."""
+        self._loops.append(None)
+        return len(self._loops) - 1, len(self)
+
+    def close_loop(self, number: int, loop: Loop) -> None:
+        """Fill in a reserved loop."""
+        self._loops[number] = loop
+
+    def finish(
+        self, header: Header, parameters: Node = NO_PARAMETERS, outputs: tuple[Output, ...] = ()
+    ) -> Program:
+        """The validated Program."""
+        loops = tuple(loop for loop in self._loops if loop is not None)
+        if len(loops) != len(self._loops):
+            raise ProgramError("a device-side loop was left open")
+        vectors: dict[str, NDArray[Any]] = {}
+        for table, dtype in ((self._int32, np.int32), (self._int64, np.int64), (self._int8, np.int8)):
+            vectors.update({name: np.array(values, dtype=dtype) for name, values in table.items()})
+        vectors.update(self._buffer_columns())
+        return Program(
+            header=header,
+            parameters=parameters,
+            outputs=outputs,
+            streams=tuple(self._streams),
+            loops=loops,
+            events=tuple(self._events),
+            places=tuple(self._places),
+            opcodes=tuple(self._opcode_rows),
+            immediates=tuple(self._immediate_rows),
+            strings=tuple(self._strings),
+            dtypes=tuple(self._dtypes),
+            columns=Columns(**vectors),
+            extras=self._extras,
+            buffer_constants=self._buffer_constants,
+            constants=self._constants,
+        )
+
+    def _buffer_columns(self) -> dict[str, NDArray[Any]]:
+        buffers = self.buffers
+        ranks = np.array([len(buffer.shape) for buffer in buffers], dtype=np.int64)
+        return {
+            "buffer_memory": np.array([MEMORIES.index(b.memory) for b in buffers], dtype=np.int8),
+            "buffer_dtype": np.array([self._intern(self._dtypes, b.dtype) for b in buffers], dtype=np.int8),
+            "buffer_core": np.array([-1 if b.core is None else b.core for b in buffers], dtype=np.int8),
+            "buffer_name": np.array(
+                [self._intern(self._strings, b.name) if b.name else -1 for b in buffers], dtype=np.int32
+            ),
+            "buffer_place": np.array([b.place for b in buffers], dtype=np.int32),
+            "buffer_partition_address": np.array(
+                [-1 if b.address is None else b.address[0] for b in buffers], dtype=np.int32
+            ),
+            "buffer_byte_address": np.array(
+                [-1 if b.address is None else b.address[1] for b in buffers], dtype=np.int64
+            ),
+            "dim_at": np.concatenate([np.zeros(1, np.int64), np.cumsum(ranks, dtype=np.int64)]),
+            "dim": np.array([size for b in buffers for size in b.shape], dtype=np.int64),
+        }
+
+    def _intern_immediates(self, immediates: Mapping[str, Any]) -> int:
+        # True, 1 and 1.0 are equal keys but different immediates
+        key = tuple((name, _typed(value)) for name, value in immediates.items())
+        found = self._immediates.get(key)
+        if found is None:
+            found = self._immediates[key] = len(self._immediate_rows)
+            self._immediate_rows.append(dict(immediates))
+        return found
+
+    @staticmethod
+    def _intern(table: dict[str, int], text: str) -> int:
+        return table.setdefault(text, len(table))
+
+    def _limit(self, what: str, count: int) -> None:
+        allowed = getattr(self.limits, what)
+        if count >= allowed:
+            raise ProgramError(f"the program has more than {allowed} {what}")
+
+
+def _typed(value: Any) -> Hashable:
+    if isinstance(value, list | tuple):
+        return tuple(_typed(item) for item in value)
+    return type(value).__name__, repr(value) if isinstance(value, float) else value

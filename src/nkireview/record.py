@@ -1,0 +1,158 @@
+"""What a review holds once it is done: plain, validated, frozen records that reports render."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from nkireview.rules.finding import Finding, Severity
+
+SCHEMA = 1
+
+
+class ExitCode(IntEnum):
+    """0 acceptable; 1 a blocker, report written; 2 could not be judged."""
+
+    acceptable = 0
+    blocker = 1
+    not_judged = 2
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Setting(_Record):
+    """An argument of the judgement and where it came from."""
+
+    value: str
+    origin: str
+
+
+class Subject(_Record):
+    """What was reviewed, for which target, release and LNC."""
+
+    kernel: str
+    file: str
+    sha256: str = ""
+    task: str = ""
+    submission: str = ""
+    reference: str = ""
+    reference_by_author: bool = False
+    target: Setting
+    release: Setting
+    lnc: Setting
+
+
+class Figures(_Record):
+    """Error figures of one output: see `numerics.errors`."""
+
+    scaled_max: float
+    rms_ratio: float
+    max_ulps: float | None
+    max_abs: float
+    at: tuple[int, ...]
+    got: str
+    expected: str
+    elements: int
+    nonfinite_mismatches: int
+
+
+class OutputResult(_Record):
+    """One output of one run: ``correct`` needs figures, ``wrong`` needs a reason."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    status: Literal["correct", "wrong", "not compared"]
+    figures: Figures | None = None
+    limits: dict[str, float] = Field(default_factory=dict)
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _bound(self) -> OutputResult:
+        if self.status == "correct" and self.figures is None:
+            raise ValueError("a correct output needs its error figures")
+        if self.status != "correct" and not self.reason:
+            raise ValueError(f"an output that is {self.status} needs a reason")
+        return self
+
+
+class Run(_Record):
+    """One execution: a workload with a seed, as drawn or with hostile values."""
+
+    workload: str
+    seed: int
+    inputs: str = "as drawn"
+    in_contract: bool = True
+    status: Literal["correct", "wrong", "not assessed"]
+    outputs: tuple[OutputResult, ...] = ()
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _bound(self) -> Run:
+        if self.status == "correct" and not self.outputs:
+            raise ValueError("a correct run needs its outputs")
+        if self.status == "not assessed" and not self.reason:
+            raise ValueError("a run that was not assessed needs a reason")
+        return self
+
+
+class Legality(_Record):
+    """Whether the program is legal on the target; ``illegal`` carries the number of violations."""
+
+    status: Literal["legal", "illegal", "not assessed"]
+    violations: int = 0
+    reason: str = ""
+
+
+class CountsRecord(_Record):
+    """What a workload's program consists of."""
+
+    workload: str
+    instructions: int
+    by_engine: dict[str, int]
+    by_opcode: dict[str, int]
+    bytes_by_route: dict[str, int]
+    multiply_accumulates: int
+    dma_transfers: int
+    assumed_trips: bool = False
+
+
+class ReviewRecord(_Record):
+    """A whole review."""
+
+    schema_version: int = SCHEMA
+    tool: str
+    subject: Subject
+    status: Literal["acceptable", "rejected", "not reviewed"]
+    reason: str = ""
+    legality: Legality
+    runs: tuple[Run, ...] = ()
+    counts: tuple[CountsRecord, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    not_checked: tuple[str, ...] = ()
+    isolation_held: tuple[str, ...] = ()
+    isolation_not_held: tuple[str, ...] = ()
+    stubs: tuple[str, ...] = ()
+    seconds: dict[str, float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _bound(self) -> ReviewRecord:
+        blocked = any(finding.severity is Severity.blocker for finding in self.findings)
+        if self.status == "acceptable" and blocked:
+            raise ValueError("an acceptable review has no blocker")
+        if self.status == "rejected" and not blocked:
+            raise ValueError("a rejected review names its blocker")
+        if self.status == "not reviewed" and not self.reason:
+            raise ValueError("a review that did not happen says why")
+        return self
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the process exits with."""
+        if self.status == "not reviewed":
+            return ExitCode.not_judged
+        return ExitCode.acceptable if self.status == "acceptable" else ExitCode.blocker
