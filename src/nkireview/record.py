@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Setting(_Record):
@@ -156,3 +156,33 @@ class ReviewRecord(_Record):
         if self.status == "not reviewed":
             return ExitCode.not_judged
         return ExitCode.acceptable if self.status == "acceptable" else ExitCode.blocker
+
+
+class OutputSummary(_Record):
+    """One output of a run: shape, range over its finite values and, with a reference, its errors."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    minimum: float
+    maximum: float
+    mean: float
+    nonfinite: int
+    scaled_max: float | None = None
+    rms_ratio: float | None = None
+    max_ulps: float | None = None
+    mismatches: int | None = None
+
+
+class RunSummary(_Record):
+    """What one run of a kernel showed, without a judgement."""
+
+    schema_version: int = SCHEMA
+    kernel: str
+    target: str
+    release: str
+    seed: int
+    counts: CountsRecord
+    violations: tuple[str, ...]
+    faults: tuple[str, ...]
+    outputs: tuple[OutputSummary, ...]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nkireview.hardware import Hardware
-from nkireview.isa.enums import GENERATIONS, Engine, Memory
+from nkireview.isa.enums import GENERATIONS, DgeMode, Engine, Memory
 from nkireview.isa.release import ALWAYS, Release, Span
 
 MEASURES = {
@@ -20,6 +20,7 @@ MEASURES = {
     "elements": "element count",
     "dims": "number of dimensions",
     "start": "start partition",
+    "stride": "innermost stride",
 }
 
 
@@ -29,15 +30,23 @@ class Call(Protocol):
     hardware: Hardware
     release: Release
     engine: Engine  # as asked for by the kernel; unknown: left to the compiler
+    dge: DgeMode  # as asked for by the kernel
 
     def has(self, operand: str) -> bool:
         """True where the operand is a tile."""
 
     def measure(self, operand: str, measure: str) -> int:
-        """partitions, free (elements a partition), elements, dims or start (partition) of a tile."""
+        """partitions, free (elements a partition), elements, dims, start (partition) or stride of a tile.
+
+        dims counts the partition axis; stride is that of the innermost dimension, in elements of the dtype.
+        """
 
     def counts(self, operand: str) -> tuple[int, ...]:
         """The shape of a tile's access."""
+
+    def span(self, operand: str) -> tuple[int, int]:
+        """First and last byte, within a partition, of a tile on chip, from the start of its memory if its buffer
+        has an address, else from the start of the buffer."""
 
     def memory(self, operand: str) -> Memory:
         """Where a tile lives."""
@@ -46,7 +55,7 @@ class Call(Protocol):
         """A tile's dtype name."""
 
     def imm(self, name: str) -> Any:
-        """An immediate (operators by name, enumerations by member name)."""
+        """An immediate (operators by name, enumerations by member name); None if absent."""
 
     def resolved_engine(self) -> Engine:
         """The engine that will run the instruction."""

@@ -59,6 +59,13 @@ class Operand:
     optional: bool = False
     number: bool = False  # a Python number may stand in its place
     vector: bool = False  # one element a partition, broadcast over the free dimensions
+    plain_if: str = ""  # an immediate whose truth makes an accumulated operand a plain write
+
+    def role_in(self, immediates: Mapping[str, Any]) -> Role:
+        """The role in a call with these immediates."""
+        if self.plain_if and self.role is Role.accumulate and immediates.get(self.plain_if):
+            return Role.write
+        return self.role
 
 
 class _Required:
@@ -80,25 +87,43 @@ class Param:
 
 @dataclass(frozen=True)
 class Engines:
-    """Engines a row runs on, by generation; `choose` narrows them for a given call (None: the default)."""
+    """Engines that ``engine=`` may name, by generation, and the one that runs a call which names none.
+
+    `choose` looks at the operands of a call (None: always `default`); `honoured` are the releases in which
+    ``engine=`` decides where the instruction runs.
+    """
 
     default: Engine
     allowed: Mapping[Engine, frozenset[str]]
     choose: Callable[[Call], Engine] | None = None
+    honoured: Span = ALWAYS
 
     def resolve(self, call: Call) -> Engine:
         """The engine that runs this call: the one asked for, else the default for its operands."""
         asked = call.engine
-        if asked is not Engine.unknown:
+        if asked is not Engine.unknown and call.release in self.honoured:
             return asked
         return self.choose(call) if self.choose else self.default
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Another number of cycles for each element, for the calls that `applies` accepts (`when` says which)."""
+
+    per_element: float | str  # cycles, or the path of a hardware figure
+    when: str
+    applies: Callable[[Call], bool]
+    generations: frozenset[str] = frozenset(GENERATIONS)
+    source: str = ""
 
 
 @dataclass(frozen=True)
 class Cost:
     """Initiation interval in cycles of the engine: ``max(minimum, per_element * N) + extra``.
 
-    N is the number of elements a partition of `subject`; `minimum` and `extra` name figures of `hardware/`.
+    N is the number of elements a partition of `subject`; `minimum` and `extra` name figures of `hardware/`. The
+    first of `rates` that applies replaces `per_element`; `extra` counts only where the operand `extra_for` is
+    given (empty: always).
     """
 
     subject: str
@@ -107,6 +132,26 @@ class Cost:
     extra: str | None = None
     formula: str = ""
     source: str = ""
+    rates: tuple[Rate, ...] = ()
+    extra_for: str = ""
+
+    def cycles_per_element(self, call: Call) -> float:
+        """Cycles for each element of the subject in this call."""
+        generation = call.hardware.generation
+        for rate in self.rates:
+            if generation in rate.generations and rate.applies(call):
+                per = rate.per_element
+                return call.hardware.number(per) if isinstance(per, str) else per
+        return self.per_element
+
+    def interval(self, call: Call) -> float:
+        """The documented initiation interval of this call, in cycles of its engine."""
+        cycles = self.cycles_per_element(call) * call.measure(self.subject, "free")
+        if self.minimum:
+            cycles = max(cycles, call.hardware.number(self.minimum))
+        if self.extra and (not self.extra_for or call.has(self.extra_for)):
+            cycles += call.hardware.number(self.extra)
+        return cycles
 
 
 @dataclass(frozen=True)
@@ -141,7 +186,7 @@ class Reader(Protocol):
         """The shape of a tile."""
 
     def imm(self, name: str) -> Any:
-        """An immediate, as it was passed (operators by name, enumerations by member name)."""
+        """An immediate, as it was passed (operators by name, enumerations by member name); None if absent."""
 
 
 Result = NDArray[Any] | Bits
@@ -158,7 +203,11 @@ class Legacy:
 
 @dataclass(frozen=True)
 class Row:
-    """One instruction: signature, operands, limits, engines, generations, releases, cost and meaning."""
+    """One instruction: signature, operands, limits, engines, generations, releases, cost and meaning.
+
+    `signature` is in the order of the latest release; `orders` gives the positional order of releases that
+    differ, see `parameters`.
+    """
 
     name: str
     signature: tuple[Param, ...]
@@ -172,6 +221,7 @@ class Row:
     generations: frozenset[str] = frozenset(GENERATIONS)
     releases: Span = ALWAYS
     legacy: Legacy | None = None
+    orders: tuple[tuple[Span, tuple[str, ...]], ...] = ()
     immediates: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -185,6 +235,14 @@ class Row:
         plain = tuple(p.name for p in self.signature if p.name not in names and p.name not in control)
         numbers = tuple(operand.name for operand in self.operands if operand.number)
         object.__setattr__(self, "immediates", plain + numbers)
+
+    def parameters(self, release: Release) -> tuple[Param, ...]:
+        """The parameters that a release knows, in its positional order."""
+        known = {param.name: param for param in self.signature if release in param.span}
+        for span, names in self.orders:
+            if release in span:
+                return tuple(known[name] for name in names)
+        return tuple(known.values())
 
     def operand(self, name: str) -> Operand:
         """The operand of that name."""

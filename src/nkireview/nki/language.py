@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nkireview.isa.alu import OPS
+from nkireview.isa.alu import BY_NAME as OPS
 from nkireview.isa.release import Release
 from nkireview.nki import lowering
 from nkireview.nki.allocate import ndarray

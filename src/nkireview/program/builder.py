@@ -29,7 +29,6 @@ from nkireview.program.model import (
 from nkireview.program.program import MEMORIES, AccessExtra, Opcode, Program
 from nkireview.program.tree import Group, Node
 
-
 NO_PARAMETERS = Group("tuple", (), ())
 
 

@@ -1,0 +1,177 @@
+"""The arguments of a workload: drawn from specifications or made by the task's own function, never imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.isa import dtypes
+from nkireview.numerics.inputs import Scalar, Spec, draw_all
+from nkireview.program.tree import EnumLeaf, Group, Node, ScalarLeaf, TensorLeaf
+from nkireview.runner import ForkServer, Job, Limits
+from nkireview.runner.tree import EnumNode, ObjectNode, decode, encode, map_leaves
+
+Array = NDArray[Any]
+CALL = "nkireview.runner.reference:call"
+
+
+class ArgumentError(ValueError):
+    """Inputs that cannot be made or carried; one sentence."""
+
+
+class ReferenceFailed(Exception):
+    """The reference or the input function failed; the task cannot be judged."""
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A function in a file of the task's author."""
+
+    file: Path
+    function: str
+
+    @classmethod
+    def parse(cls, text: str, what: str) -> Callee:
+        """Read ``FILE:FUNC``."""
+        file, _, function = text.rpartition(":")
+        if not file or not function.isidentifier():
+            raise ArgumentError(f"{what} {text!r} must be FILE:FUNCTION, for example reference.py:softmax")
+        path = Path(file)
+        if not path.is_file():
+            raise ArgumentError(f"{what} {text!r}: no such file {path}")
+        return cls(path, function)
+
+    def __str__(self) -> str:
+        return f"{self.file.name}:{self.function}"
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Positional and keyword arguments as trees whose leaves are arrays in storage dtypes, or scalars."""
+
+    positional: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+
+    @property
+    def tree(self) -> Any:
+        """Both as one tree."""
+        return (self.positional, dict(self.keywords))
+
+    def arrays(self) -> list[Array]:
+        """The array leaves, in order."""
+        found: list[Array] = []
+        map_leaves(self.tree, lambda leaf: found.append(leaf) if isinstance(leaf, np.ndarray) else None)
+        return found
+
+    def replaced(self, arrays: Sequence[Array]) -> Arguments:
+        """The same tree with other arrays."""
+        fresh = iter(arrays)
+        tree = map_leaves(self.tree, lambda leaf: next(fresh) if isinstance(leaf, np.ndarray) else leaf)
+        return Arguments(tuple(tree[0]), tree[1])
+
+    def node(self) -> tuple[Node, list[tuple[tuple[int, ...], str]]]:
+        """The tree of a Program's parameters, and shape and dtype of each tensor, in order."""
+        tensors: list[tuple[tuple[int, ...], str]] = []
+        return _node(self.tree, tensors, "arguments"), tensors
+
+    def same_structure(self, other: Arguments) -> bool:
+        """True where only the values of the tensors differ."""
+        return repr(self.node()) == repr(other.node())
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Inputs drawn from specifications: tensors by position, scalars by keyword."""
+
+    inputs: Mapping[str, Spec | Scalar]
+
+    def make(self, seed: int, server: ForkServer, limits: Limits) -> Arguments:
+        """The arguments for a seed."""
+        values = draw_all(self.inputs, seed)
+        positional = tuple(value for value in values.values() if isinstance(value, np.ndarray))
+        return Arguments(
+            positional, {name: value for name, value in values.items() if not isinstance(value, np.ndarray)}
+        )
+
+
+@dataclass(frozen=True)
+class Called:
+    """Inputs made by a function of a seed: a sequence gives positional arguments, a dict keyword ones."""
+
+    callee: Callee
+    keywords: Mapping[str, Any]
+
+    def make(self, seed: int, server: ForkServer, limits: Limits) -> Arguments:
+        """The arguments for a seed."""
+        made = call(server, limits, self.callee, Arguments((seed,), {}), what="input function", seeded=True)
+        if isinstance(made, list | tuple):
+            return Arguments(tuple(made), self.keywords)
+        if isinstance(made, dict):
+            return Arguments((), {**made, **self.keywords})
+        return Arguments((made,), self.keywords)
+
+
+InputSource = Drawn | Called
+
+
+def call(
+    server: ForkServer,
+    limits: Limits,
+    callee: Callee,
+    arguments: Arguments,
+    *,
+    what: str = "reference",
+    float64: bool = False,
+    seeded: bool = False,
+) -> Any:
+    """Call a function of the task's author in a child; its result as a tree. ReferenceFailed says why not."""
+    tree, blobs = encode([list(arguments.positional), dict(arguments.keywords)])
+    header = {
+        "file": str(callee.file.resolve()),
+        "function": callee.function,
+        "arguments": tree,
+        "float64": float64,
+        "seeded": seeded,
+    }
+    outcome = server.run(Job(CALL, header, blobs, limits))
+    if outcome.status != "done":
+        raise ReferenceFailed(f"{what} {callee}: {outcome.detail}")
+    error = outcome.header.get("error")
+    if error:
+        place = f" ({Path(error['file']).name}:{error['line']})" if error.get("file") else ""
+        raise ReferenceFailed(f"{what} {callee}: {error['type']}: {error['message']}{place}")
+    return decode(outcome.header["result"], outcome.blobs)
+
+
+def _node(value: Any, tensors: list[tuple[tuple[int, ...], str]], path: str) -> Node:
+    if isinstance(value, np.ndarray):
+        try:
+            dtype = dtypes.of(value.dtype).name
+        except ValueError as error:
+            raise ArgumentError(f"{path}: {error}") from None
+        if value.ndim == 0:
+            raise ArgumentError(f"{path}: an array without dimensions; pass a Python number")
+        tensors.append((value.shape, dtype))
+        return TensorLeaf(len(tensors) - 1)
+    if value is None or isinstance(value, bool | int | float | str):
+        return ScalarLeaf(value)
+    if isinstance(value, EnumNode):
+        return EnumLeaf(value.cls, value.name)
+    if isinstance(value, ObjectNode):
+        return _group("object", value.fields, tensors, path, value.cls)
+    if isinstance(value, dict):
+        return _group("dict", value, tensors, path)
+    kind = "list" if isinstance(value, list) else "tuple"
+    return _group(kind, {str(at): item for at, item in enumerate(value)}, tensors, path)
+
+
+def _group(
+    kind: str, items: Mapping[str, Any], tensors: list[tuple[tuple[int, ...], str]], path: str, cls: str = ""
+) -> Group:
+    nodes = tuple(_node(item, tensors, f"{path}.{key}") for key, item in items.items())
+    return Group(kind, tuple(str(key) for key in items), nodes, cls)

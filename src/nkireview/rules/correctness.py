@@ -1,0 +1,163 @@
+"""Rules over executions: undefined memory, PSUM state, wrong values, outputs that do not depend on their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nkireview.rules.facts import WorkloadFacts
+from nkireview.rules.finding import Dimension, Evidence, Severity
+from nkireview.rules.rule import Draft, Rule, each
+
+UNINITIALISED = frozenset({"uninitialised"})
+UNWRITTEN = frozenset({"unwritten output"})
+PSUM = frozenset({"psum accumulate onto undefined", "psum accumulate after value init"})
+
+
+def _fault(facts: WorkloadFacts, wanted: frozenset[str] | None) -> Iterator[Draft]:
+    assert facts.program is not None or not facts.faults
+    for fault in facts.faults:
+        named = fault.kind in UNINITIALISED | UNWRITTEN | PSUM
+        if fault.kind in wanted if wanted is not None else not named:
+            place = facts.program.place_text(fault.place) if facts.program else ""
+            yield Draft(fault.message, (place,) if place else (), fault.count, facts.name)
+
+
+def _wrong(facts: WorkloadFacts) -> Iterator[Draft]:
+    for output in sorted({item.output for item in facts.wrong if item.in_contract}):
+        items = [item for item in facts.wrong if item.output == output and item.in_contract]
+        first = items[0]
+        drawn = (
+            f"seed {first.seed}"
+            if first.inputs == "as drawn"
+            else f"{first.inputs} inputs, seed {first.seed}"
+        )
+        yield Draft(
+            f"output {output} is wrong ({drawn}): {first.reason}", count=len(items), workload=facts.name
+        )
+
+
+def _outside_contract(facts: WorkloadFacts) -> Iterator[Draft]:
+    for item in facts.wrong:
+        if not item.in_contract:
+            yield Draft(
+                f"output {item.output} on {item.inputs} inputs, which the contract does not ask for: {item.reason}",
+                workload=facts.name,
+            )
+
+
+def _mismatch(facts: WorkloadFacts) -> Iterator[Draft]:
+    if facts.mismatch:
+        yield Draft(facts.mismatch, workload=facts.name)
+
+
+def _unreached(facts: WorkloadFacts) -> Iterator[Draft]:
+    for item in facts.unreached:
+        yield Draft(
+            f"output {item.output} does not depend on {item.region} of input {item.parameter}, which the reference "
+            "needs: no instruction carries it there",
+            workload=facts.name,
+            kind="integrity",
+        )
+
+
+def _written(facts: WorkloadFacts) -> Iterator[Draft]:
+    for name in facts.written_parameters:
+        yield Draft(f"the kernel writes its argument {name}, which it does not return", workload=facts.name)
+
+
+_BLOCKER = Severity.blocker
+
+RULES = (
+    Rule(
+        "NKR010",
+        "Memory that was never written reaches an output",
+        _BLOCKER,
+        Dimension.memory,
+        Evidence.executed,
+        "An element that no instruction wrote flows into an output. On hardware it holds what was there before; the "
+        "answer may even be right by luck.",
+        each(lambda facts: _fault(facts, UNINITIALISED)),
+        citation="aws-neuron-sdk nki/guides/nki_simulator.rst:212-243",
+        suppresses=frozenset({"NKR020", "NKR021"}),
+    ),
+    Rule(
+        "NKR011",
+        "Elements of an output are never written",
+        _BLOCKER,
+        Dimension.correctness,
+        Evidence.executed,
+        "The kernel returns a tensor of which it did not store every element.",
+        each(lambda facts: _fault(facts, UNWRITTEN)),
+        citation="aws-neuron-sdk nki/get-started/about/tiling-overview.rst:150-163",
+        suppresses=frozenset({"NKR020", "NKR021"}),
+    ),
+    Rule(
+        "NKR012",
+        "A matmul accumulates onto PSUM that no matmul has started",
+        _BLOCKER,
+        Dimension.memory,
+        Evidence.executed,
+        "accumulate=True is defined only after a matmul with accumulate=False wrote the location. On NeuronCore-v2 and "
+        "-v3 a memset or copy does not count; a plain NumPy simulation still gives the right number.",
+        each(lambda facts: _fault(facts, PSUM)),
+        citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:541-555",
+        suppresses=frozenset({"NKR020", "NKR021"}),
+    ),
+    Rule(
+        "NKR013",
+        "An instruction has no meaning",
+        _BLOCKER,
+        Dimension.correctness,
+        Evidence.executed,
+        "Out of bounds, or operands whose element counts differ: the instruction was left out of the execution.",
+        each(lambda facts: _fault(facts, None)),
+        suppresses=frozenset({"NKR010", "NKR011", "NKR020", "NKR021"}),
+    ),
+    Rule(
+        "NKR020",
+        "The result is wrong",
+        _BLOCKER,
+        Dimension.numerics,
+        Evidence.executed,
+        "An output differs from the float64 reference, computed on inputs rounded as the kernel gets them, by more "
+        "than its limits; or it is not finite where the reference is.",
+        each(_wrong),
+    ),
+    Rule(
+        "NKR021",
+        "The result is wrong on inputs outside the contract",
+        Severity.note,
+        Dimension.numerics,
+        Evidence.executed,
+        "Inputs scaled by 100, with tiny rows or with a large mean break the kernel; the task does not ask for them.",
+        each(_outside_contract),
+    ),
+    Rule(
+        "NKR022",
+        "The outputs are not those of the reference",
+        _BLOCKER,
+        Dimension.correctness,
+        Evidence.executed,
+        "Number or shape of the returned tensors differs from what the reference returns.",
+        each(_mismatch),
+    ),
+    Rule(
+        "NKR030",
+        "An output does not depend on an input it should depend on",
+        _BLOCKER,
+        Dimension.correctness,
+        Evidence.traced,
+        "Perturbing the input changes the reference's output, but no path in the Program leads from it to the output.",
+        each(_unreached),
+        suppresses=frozenset({"NKR020", "NKR021"}),
+    ),
+    Rule(
+        "NKR031",
+        "The kernel writes an argument that it does not return",
+        Severity.minor,
+        Dimension.correctness,
+        Evidence.executed,
+        "Legal since NKI 0.3, but a caller that re-uses the argument sees it changed.",
+        each(_written),
+    ),
+)

@@ -1,0 +1,240 @@
+"""Rules over what `verify` found, and over kernels that could not be traced at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nkireview.rules.facts import Facts, WorkloadFacts
+from nkireview.rules.finding import Dimension, Evidence, Severity
+from nkireview.rules.rule import Draft, Rule, each
+
+RETURNED_MEMORY = 23
+"""Number of the constraint that results are returned from shared HBM; a matter of its own (see NKR002)."""
+
+DIMENSIONS = {
+    Dimension.tiling: (*range(1, 9), 14, 17, 54, 58, 64, 65, 66, 67, 71, 72, 78, 79, 115, 144),
+    Dimension.memory: (*range(9, 14), 15, 16, 18, 19, 20, 24, 25, 26, 27, 28, 73, 74, 75, 154),
+    Dimension.dma: (21, 22, 44, 69, 70, 80, 81, *range(82, 92), 106, 107, 109, 110, 111),
+    Dimension.precision: (*range(29, 44), *range(45, 49), 145, 146, 148, 156),
+    Dimension.hardware: (49, 50, 51, 52, 53, 61, 68, 155),
+    Dimension.sdk: (23, *range(55, 58), *range(96, 105), 147, *range(149, 152)),
+}
+_OF = {number: dimension for dimension, numbers in reversed(DIMENSIONS.items()) for number in numbers}
+LANGUAGE = frozenset({"refused", "import", "not python", "no kernel"})
+LIMITS = frozenset(
+    {"timeout", "cpu", "memory", "killed", "exited", "output", "scratch", "response", "limits"}
+)
+FORGED = frozenset({"malformed", "forged"})
+
+
+def dimension_of(number: int) -> Dimension:
+    """The rubric's dimension of a constraint."""
+    return _OF.get(number, Dimension.hardware)
+
+
+def _illegal(facts: WorkloadFacts) -> Iterator[Draft]:
+    for violation in facts.violations:
+        if violation.number == RETURNED_MEMORY:
+            continue
+        assert facts.program is not None
+        yield Draft(
+            message=violation.message,
+            places=(facts.program.place_text(violation.place),),
+            count=len(violation.instructions) or 1,
+            workload=facts.name,
+            citation=violation.source,
+            dimension=dimension_of(violation.number),
+        )
+
+
+def _returned(facts: WorkloadFacts) -> Iterator[Draft]:
+    for violation in facts.violations:
+        if violation.number == RETURNED_MEMORY:
+            yield Draft(message=violation.message, workload=facts.name, citation=violation.source)
+
+
+def _failed(kinds: frozenset[str], what: str) -> object:
+    def find(facts: WorkloadFacts) -> Iterator[Draft]:
+        failure = facts.failure
+        if failure is not None and failure.kind in kinds:
+            place = f" ({failure.place})" if failure.place else ""
+            kind = "integrity" if failure.kind in FORGED else ""
+            places = (failure.place,) if failure.place else ()
+            yield Draft(f"{what}: {failure.message}{place}", places, workload=facts.name, kind=kind)
+
+    return find
+
+
+def _diverging(facts: WorkloadFacts) -> Iterator[Draft]:
+    if facts.program is not None:
+        for event in facts.program.events:
+            if event.detail.startswith("cores diverge"):
+                place = facts.program.place_text(event.place)
+                yield Draft(f"{event.detail} ({place})", (place,), workload=facts.name)
+
+
+def _truth(facts: Facts) -> Iterator[Draft]:
+    yield from _events(facts, "truth", "; a tensor counts as present, whatever its values")
+
+
+def _deprecated(facts: Facts) -> Iterator[Draft]:
+    yield from _events(facts, "deprecated", "")
+
+
+def _notes(facts: Facts) -> Iterator[Draft]:
+    yield from _events(facts, "note", "")
+
+
+def _events(facts: Facts, kind: str, tail: str) -> Iterator[Draft]:
+    seen: set[str] = set()
+    for workload in facts.workloads:
+        program = workload.program
+        for event in program.events if program else ():
+            place = program.place_text(event.place) if program else ""
+            message = f"{event.detail}{tail} ({place})"
+            if event.kind == kind and not event.detail.startswith("cores diverge") and message not in seen:
+                seen.add(message)
+                yield Draft(message, (place,))
+
+
+def _stubs(facts: Facts) -> Iterator[Draft]:
+    if facts.stubs:
+        yield Draft(f"imported as inert stubs, since no kernel needs them: {', '.join(facts.stubs)}")
+
+
+def _target(facts: Facts) -> Iterator[Draft]:
+    if facts.file_target and facts.file_target != facts.target:
+        yield Draft(f"the file asks for {facts.file_target}, the review is for {facts.target}")
+
+
+def _authored(facts: Facts) -> Iterator[Draft]:
+    if facts.authored:
+        yield Draft(f"the author of the submission supplied the {' and the '.join(facts.authored)}")
+
+
+_BLOCKER, _NOTE = Severity.blocker, Severity.note
+
+RULES = (
+    Rule(
+        "NKR001",
+        "An instruction breaks a limit of the target or release",
+        _BLOCKER,
+        Dimension.hardware,
+        Evidence.traced,
+        "Every limit of the instruction table is re-derived from the Program: partitions, memories, dtypes, sizes, "
+        "engines, by target and release. The compiler refuses such a kernel, or the result is undefined.",
+        each(_illegal),
+    ),
+    Rule(
+        "NKR002",
+        "A result is returned from memory other than shared HBM",
+        Severity.major,
+        Dimension.sdk,
+        Evidence.traced,
+        "Since NKI 0.3 returned tensors must be in nl.shared_hbm. Some pages of the public documentation still return "
+        "nl.hbm, so this is major and no blocker.",
+        each(_returned),
+    ),
+    Rule(
+        "NKR003",
+        "The kernel raises while it is traced",
+        _BLOCKER,
+        Dimension.correctness,
+        Evidence.traced,
+        "The kernel's own Python raised for shapes and scalars that the task asks for.",
+        each(_failed(frozenset({"raised"}), "the kernel raises")),  # type: ignore[arg-type]
+    ),
+    Rule(
+        "NKR004",
+        "The file or a call is no NKI of this release",
+        _BLOCKER,
+        Dimension.sdk,
+        Evidence.traced,
+        "The file cannot be imported as a kernel, or uses the language in a way that it refuses.",
+        each(_failed(LANGUAGE, "not traced")),  # type: ignore[arg-type]
+    ),
+    Rule(
+        "NKR005",
+        "The kernel exceeds a limit of the trace",
+        _BLOCKER,
+        Dimension.correctness,
+        Evidence.traced,
+        "The child that traces the kernel ran out of time, memory, processes or output, or ended before it answered.",
+        each(_failed(LIMITS, "tracing the kernel")),  # type: ignore[arg-type]
+    ),
+    Rule(
+        "NKR006",
+        "The kernel forges its Program",
+        _BLOCKER,
+        Dimension.correctness,
+        Evidence.traced,
+        "What came back from the child is no Program, or one for another kernel, target, release or arguments.",
+        each(_failed(FORGED, "the program is forged")),  # type: ignore[arg-type]
+    ),
+    Rule(
+        "NKR007",
+        "The two cores allocate different shared tensors",
+        Severity.major,
+        Dimension.dma,
+        Evidence.traced,
+        "A shared buffer of two cores is one by name, else by allocation order, shape and dtype. Where these disagree "
+        "the cores do not run the same program, and control flow that differs is undefined.",
+        each(_diverging),
+        citation="aws-neuron-sdk nki/get-started/about/lnc.rst:139-148",
+    ),
+    Rule(
+        "NKR040",
+        "The truth of a tensor decides control flow",
+        _NOTE,
+        Dimension.sdk,
+        Evidence.traced,
+        "While a kernel is traced a tensor has no value; its truth is True, as in the official tools.",
+        _truth,
+    ),
+    Rule(
+        "NKR041",
+        "A spelling that the release deprecates",
+        _NOTE,
+        Dimension.sdk,
+        Evidence.traced,
+        "The call still works in this release, and the release notes announce its end.",
+        _deprecated,
+    ),
+    Rule(
+        "NKR042",
+        "Host packages were replaced by stubs",
+        _NOTE,
+        Dimension.sdk,
+        Evidence.traced,
+        "A kernel's file may import host packages that are not needed to trace it; they are stubs that raise if a "
+        "kernel calls them.",
+        _stubs,
+    ),
+    Rule(
+        "NKR043",
+        "The file asks for another target",
+        _NOTE,
+        Dimension.sdk,
+        Evidence.source,
+        "The target of the review wins over what the file sets in its environment.",
+        _target,
+    ),
+    Rule(
+        "NKR044",
+        "The reference was supplied by the author of the submission",
+        _NOTE,
+        Dimension.numerics,
+        Evidence.source,
+        "A reference or input function in the submission's own file is no independent oracle.",
+        _authored,
+    ),
+    Rule(
+        "NKR045",
+        "A call whose reading depends on the release",
+        _NOTE,
+        Dimension.sdk,
+        Evidence.traced,
+        "The public documents disagree on what the call means; docs/decisions.md says which reading is taken.",
+        _notes,
+    ),
+)
