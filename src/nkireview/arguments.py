@@ -14,7 +14,7 @@ from nkireview.isa import dtypes
 from nkireview.numerics.inputs import Scalar, Spec, draw_all
 from nkireview.program.tree import EnumLeaf, Group, Node, ScalarLeaf, TensorLeaf
 from nkireview.runner import ForkServer, Job, Limits
-from nkireview.runner.tree import EnumNode, ObjectNode, decode, encode, map_leaves
+from nkireview.runner.tree import EnumNode, ObjectNode, decode, encode, leaves, map_leaves
 
 Array = NDArray[Any]
 CALL = "nkireview.runner.reference:call"
@@ -64,15 +64,13 @@ class Arguments:
 
     def arrays(self) -> list[Array]:
         """The array leaves, in order."""
-        found: list[Array] = []
-        map_leaves(self.tree, lambda leaf: found.append(leaf) if isinstance(leaf, np.ndarray) else None)
-        return found
+        return [array for _, array in leaves(self.tree)]
 
     def replaced(self, arrays: Sequence[Array]) -> Arguments:
         """The same tree with other arrays."""
         fresh = iter(arrays)
-        tree = map_leaves(self.tree, lambda leaf: next(fresh) if isinstance(leaf, np.ndarray) else leaf)
-        return Arguments(tuple(tree[0]), tree[1])
+        positional, keywords = map_leaves(self.tree, lambda _: next(fresh))
+        return Arguments(positional, keywords)
 
     def node(self) -> tuple[Node, list[tuple[tuple[int, ...], str]]]:
         """The tree of a Program's parameters, and shape and dtype of each tensor, in order."""
@@ -160,11 +158,19 @@ def _node(value: Any, tensors: list[tuple[tuple[int, ...], str]], path: str) -> 
         return TensorLeaf(len(tensors) - 1)
     if value is None or isinstance(value, bool | int | float | str):
         return ScalarLeaf(value)
+    if isinstance(value, np.generic):
+        return ScalarLeaf(value.item())
+    if isinstance(value, np.dtype):
+        return ScalarLeaf(value.name)
     if isinstance(value, EnumNode):
         return EnumLeaf(value.cls, value.name)
     if isinstance(value, ObjectNode):
         return _group("object", value.fields, tensors, path, value.cls)
     if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise ArgumentError(
+                f"{path}: a dict with keys that are no strings; kernels take string keys only"
+            )
         return _group("dict", value, tensors, path)
     kind = "list" if isinstance(value, list) else "tuple"
     return _group(kind, {str(at): item for at, item in enumerate(value)}, tensors, path)

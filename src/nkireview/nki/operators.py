@@ -11,12 +11,11 @@ from nkireview.nki.errors import NotYetSupported
 class Operator:
     """``nl.add`` and the like: `name` is what an instruction records."""
 
-    __slots__ = ("__doc__", "_call", "name")
-
     def __init__(self, name: str, call: Callable[..., Any] | None = None) -> None:
         self.name = name
         self._call = call
-        self.__doc__ = call.__doc__ if call else None
+        if call is not None and call.__doc__:
+            self.__doc__ = call.__doc__
 
     @property
     def __name__(self) -> str:

@@ -1,0 +1,184 @@
+"""What a Program consists of: instructions, bytes moved, multiply-accumulates, DMA transfers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.isa import dtypes
+from nkireview.isa.enums import Engine, Memory
+from nkireview.isa.row import Flow, Row
+from nkireview.program.call import CallView, Tile
+from nkireview.program.interning import Classes, by_opcode, intern
+from nkireview.program.placement import merge
+from nkireview.program.program import Program
+from nkireview.program.verify import Calls, Scope, distinct_calls
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Figures of a Program; an instruction in device-side loops counts once for each trip.
+
+    `by_engine`: instructions by the name of the engine that runs them. `bytes_by_route`: bytes that DMAs read, by
+    ``from->to`` (hbm, sbuf, psum). `multiply_accumulates`: of matmuls, transposes by matmul left out; `flops` are
+    two for each. `smallest_run` and `median_run`: bytes of the contiguous runs that DMA transfers fall into, the
+    median over all runs; None where there is no DMA. `assumed_trips`: a loop without static bounds counts as one trip.
+    """
+
+    instructions: int
+    by_engine: Mapping[str, int]
+    by_opcode: Mapping[str, int]
+    bytes_by_route: Mapping[str, int]
+    multiply_accumulates: int
+    dma_transfers: int
+    smallest_run: int | None
+    median_run: int | None
+    assumed_trips: bool
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of matmuls."""
+        return 2 * self.multiply_accumulates
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes on all routes."""
+        return sum(self.bytes_by_route.values())
+
+
+def counts(program: Program, rows: Mapping[str, Row]) -> Counts:
+    """The figures of a Program. Instructions without a row count by name and for the engine ``unknown``.
+
+    Raise ProgramError where the header names an unknown target or release.
+    """
+    scope = Scope.of(program, rows)
+    trips = loop_trips(program)
+    tally = _Tally()
+    for code, instructions, accesses in by_opcode(program):
+        opcode = program.opcodes[code]
+        times = trips[instructions]
+        tally.by_opcode[opcode.name] += int(times.sum())
+        row = rows.get(opcode.name)
+        if row is None:
+            tally.by_engine[UNKNOWN] += int(times.sum())
+            continue
+        calls = distinct_calls(scope, row, opcode.operands, instructions, accesses)
+        for call, weight in zip(calls.calls, _weights(calls.classes, times), strict=True):
+            tally.call(call, weight)
+        if row.engines.default is Engine.dma:
+            tally.dma_transfers += int(times.sum())
+            _transfers(scope, calls, times, tally)
+    return Counts(
+        instructions=int(trips.sum()),
+        by_engine=dict(tally.by_engine),
+        by_opcode=dict(tally.by_opcode),
+        bytes_by_route=dict(tally.routes),
+        multiply_accumulates=tally.products,
+        dma_transfers=tally.dma_transfers,
+        smallest_run=min(tally.runs, default=None),
+        median_run=_median(tally.runs),
+        assumed_trips=any(loop.trips is None for loop in program.loops),
+    )
+
+
+Times = NDArray[np.int64] | NDArray[np.object_]
+
+
+def loop_trips(program: Program) -> Times:
+    """How often each instruction runs: the product of the trips of the loops around it, 1 for those not known."""
+    if not program.loops:
+        return np.ones(len(program), np.int64)
+    found = np.ones(len(program), object)  # Python integers, which a product of trips cannot overflow
+    for loop in program.loops:
+        if loop.trips not in (None, 1):
+            found[loop.start : loop.stop] *= loop.trips
+    return found
+
+
+def _weights(classes: Classes, times: Times) -> list[int]:
+    """The times of all rows of each class together."""
+    if times.dtype != object:
+        return [int(count) for count in np.bincount(classes.of, minlength=len(classes)).tolist()]
+    found = np.zeros(len(classes), object)
+    np.add.at(found, classes.of, times)
+    return [int(count) for count in found]
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.by_engine: Counter[str] = Counter()
+        self.by_opcode: Counter[str] = Counter()
+        self.routes: Counter[str] = Counter()
+        self.runs: Counter[int] = Counter()
+        self.dma_transfers = 0
+        self.products = 0
+
+    def call(self, call: CallView, times: int) -> None:
+        """Count one distinct call, which runs so many times."""
+        self.by_engine[call.resolved_engine().name] += times
+        if Flow.contract in call.row.flow.values() and not call.imm("is_transpose"):
+            self.products += times * multiply_accumulates(call)
+
+
+def _transfers(scope: Scope, calls: Calls, times: Times, tally: _Tally) -> None:
+    """Count what the DMAs of one opcode move, each distinct pair of views once."""
+    roles = {operand.name: operand.role for operand in calls.row.operands}
+    slots = [(slot, roles[name]) for slot, name in enumerate(calls.names) if name in roles]
+    for source, reads in slots:
+        for target, writes in slots:
+            if reads.writes or not writes.writes:
+                continue
+            held = np.flatnonzero((calls.views[:, [source, target]] >= 0).all(axis=1))
+            classes = intern([calls.views[held, source], calls.views[held, target]], len(held))
+            for first, weight in zip(held[classes.first], _weights(classes, times[held]), strict=True):
+                moved, into = (scope.tiles[calls.views[first, slot]] for slot in (source, target))
+                _transfer(moved, into, weight, tally)
+
+
+def _transfer(source: Tile, target: Tile, times: int, tally: _Tally) -> None:
+    moved = source.access.size * source.bits // 8
+    tally.routes[f"{_side(source)}->{_side(target)}"] += times * moved
+    run = min(contiguous_run(source), contiguous_run(target))
+    if run:
+        tally.runs[run] += times * max(moved // run, 1)
+
+
+def multiply_accumulates(call: CallView) -> int:
+    """Multiply-accumulates of a matmul: every element of stationary meets each column of the result."""
+    if not (call.has("stationary") and call.has("dst")):
+        return 0
+    packed = dtypes.BY_NAME[call.dtype("stationary")].packed_count
+    return call.measure("stationary", "elements") * packed * call.measure("dst", "free")
+
+
+def contiguous_run(tile: Tile) -> int:
+    """Bytes of a tile that follow each other in memory, within one partition on chip; 0 for an empty tile."""
+    if tile.access.size == 0:
+        return 0
+    count, element = 1, tile.bits / 8
+    if tile.access.table is None and tile.access.index is None:
+        merged = merge(tile.free_axes)
+        if merged and merged[-1][0] == 1:
+            count = merged[-1][1]
+    return max(math.ceil(count * element), 1)
+
+
+def _side(tile: Tile) -> str:
+    memory = tile.buffer.memory
+    return Memory.hbm.name if memory is Memory.shared_hbm else memory.name
+
+
+def _median(runs: Mapping[int, int]) -> int | None:
+    middle, seen = (sum(runs.values()) + 1) // 2, 0
+    for run in sorted(runs):
+        seen += runs[run]
+        if seen >= middle:
+            return run
+    return None

@@ -1,0 +1,157 @@
+"""Facts read from a kernel's source text. It is parsed, never imported."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+MAX_BYTES = 16 * 2**20
+TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
+DECORATORS = ("jit", "nki_jit", "trace", "baremetal", "benchmark", "profile")
+
+
+class SourceError(ValueError):
+    """A file that cannot be judged as a kernel's source; one sentence."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function defined at the top of the file; `kernel` where a decorator of nki marks it."""
+
+    name: str
+    line: int
+    kernel: bool
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What the text alone says."""
+
+    path: Path
+    sha256: str
+    definitions: tuple[Definition, ...]
+    target: str | None
+    legacy: bool
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the decorated functions."""
+        return tuple(item.name for item in self.definitions if item.kernel)
+
+
+def read_source(path: Path) -> SourceFacts:
+    """Parse a file; SourceError where it is missing, too large or not Python."""
+    if not path.exists():
+        raise SourceError(f"{path}: no such file; expected a Python file with a kernel")
+    if not path.is_file():
+        raise SourceError(f"{path}: not a file; expected a Python file with a kernel")
+    if path.stat().st_size > MAX_BYTES:
+        raise SourceError(
+            f"{path}: {path.stat().st_size} bytes, more than the {MAX_BYTES} that a source file may have"
+        )
+    data = path.read_bytes()
+    try:
+        tree = ast.parse(data, filename=str(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"{path}:{line}" if line else str(path)
+        raise SourceError(f"{where}: not Python: {getattr(error, 'msg', None) or error}") from None
+    return SourceFacts(
+        path=path,
+        sha256=sha256(data).hexdigest(),
+        definitions=tuple(_definitions(tree)),
+        target=_target(tree),
+        legacy=_legacy(tree),
+    )
+
+
+def choose_kernel(facts: SourceFacts, wanted: str | None) -> str:
+    """The kernel to review; SourceError where there is none, or several and none named."""
+    functions = [item.name for item in facts.definitions]
+    if wanted is not None:
+        if wanted in functions or "." in wanted or _imported(facts.path, wanted):
+            return wanted
+        known = ", ".join(functions) or "none"
+        raise SourceError(f"{facts.path}: has no function {wanted!r}; its functions are {known}")
+    kernels = list(facts.kernels)
+    if len(kernels) == 1:
+        return kernels[0]
+    if not kernels:
+        hint = f"; name one of its functions with --kernel: {', '.join(functions)}" if functions else ""
+        raise SourceError(f"{facts.path}: has no kernel, that is no function decorated with nki.jit{hint}")
+    raise SourceError(
+        f"{facts.path}: has {len(kernels)} kernels ({', '.join(kernels)}); name one with --kernel"
+    )
+
+
+def _definitions(tree: ast.Module) -> list[Definition]:
+    found = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            marked = any(_decorator(item) for item in node.decorator_list)
+            found.append(Definition(node.name, node.lineno, marked))
+    return found
+
+
+def _decorator(node: ast.expr) -> bool:
+    called = node.func if isinstance(node, ast.Call) else node
+    if isinstance(called, ast.Attribute):
+        return called.attr in DECORATORS and _root(called) in ("nki", "neuronxcc", "torch_neuronx")
+    return isinstance(called, ast.Name) and called.id in ("jit", "nki_jit")
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _target(tree: ast.Module) -> str | None:
+    """The value of a top-level ``os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = "..."``."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                    if target.slice.value == TARGET_VARIABLE and isinstance(node.value.value, str):
+                        return node.value.value
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            call = node.value
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr == "setdefault"
+                and len(call.args) == 2
+            ):
+                name, value = call.args
+                if (
+                    isinstance(name, ast.Constant)
+                    and name.value == TARGET_VARIABLE
+                    and isinstance(value, ast.Constant)
+                ):
+                    return str(value.value)
+    return None
+
+
+def _legacy(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and any(item.name.startswith("neuronxcc.nki") for item in node.names):
+            return True
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("neuronxcc.nki"):
+            return True
+        if isinstance(node, ast.ImportFrom) and node.module == "neuronxcc":
+            if any(item.name == "nki" for item in node.names):
+                return True
+    return False
+
+
+def _imported(path: Path, name: str) -> bool:
+    """True where the file imports or assigns the name at its top."""
+    for node in ast.parse(path.read_bytes()).body:
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            if any((item.asname or item.name) == name for item in node.names):
+                return True
+        if isinstance(node, ast.Assign):
+            if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
+                return True
+    return False

@@ -1,0 +1,44 @@
+"""Formats: how a data type is held, and where values are rounded: at the store, or (as a shadow) nowhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.isa import dtypes
+from nkireview.isa.dtypes import DataType
+
+FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class Formats:
+    """The compute dtype and the rounding policy; unrounded floats are held as float64 (and computed so)."""
+
+    compute: np.dtype[Any]
+    rounds: bool = True
+
+    def dtype(self, kind: DataType) -> np.dtype[Any]:
+        """What holds one element."""
+        return kind.storage if self.rounds or kind.kind != "float" else FLOAT64
+
+    def exact(self, kind: DataType) -> bool:
+        """True where storing a compute value changes nothing."""
+        return self.dtype(kind) == self.compute and (kind.numpy is not None or not self.rounds)
+
+    def scale(self, unit: int) -> int:
+        """Bytes held for each byte of the device in a store whose smallest elements have `unit` bytes."""
+        return 1 if self.rounds else FLOAT64.itemsize // unit
+
+    def load(self, held: NDArray[Any], kind: DataType) -> NDArray[Any]:
+        """Held elements as compute values; not copied where they already are."""
+        return held if held.dtype == self.compute else dtypes.to_compute(held, kind, self.compute)
+
+    def store(self, values: NDArray[Any], kind: DataType) -> NDArray[Any]:
+        """Compute values as held elements."""
+        if self.rounds or kind.kind != "float":
+            return dtypes.cast(values, kind)
+        return values.astype(FLOAT64, copy=False)

@@ -1,0 +1,171 @@
+"""Layout: where the elements of a buffer, and of an access to it, lie in the bytes that hold them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nkireview.execute.formats import Formats
+from nkireview.execute.result import NoMeaningError
+from nkireview.isa.dtypes import DataType
+
+Pattern = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class Form:
+    """An access as NumPy sees it, for any buffer of one layout: shape, dtype, byte offset and byte strides.
+
+    units, unit_shape, unit_offset and unit_strides address the definedness mask; where an element covers
+    several units, `split` is their number and the last axis of unit_shape. exact: storing a value of the
+    compute dtype is no rounding.
+    """
+
+    __slots__ = (
+        "dtype",
+        "exact",
+        "kind",
+        "offset",
+        "partitions",
+        "shape",
+        "size",
+        "split",
+        "strides",
+        "unit_offset",
+        "unit_shape",
+        "unit_strides",
+        "units",
+        "whole",
+    )
+
+    def __init__(
+        self,
+        layout: Layout,
+        kind: DataType,
+        shape: tuple[int, ...],
+        offset: int,
+        strides: tuple[int, ...],
+        partitions: int,
+        whole: bool,
+    ) -> None:
+        itemsize, unit = kind.storage.itemsize, layout.unit
+        self.kind = kind
+        self.dtype: np.dtype[Any] = layout.formats.dtype(kind)
+        self.shape = shape
+        self.size = math.prod(shape)
+        self.partitions = partitions
+        self.whole = whole
+        self.exact = layout.formats.exact(kind)
+        scale = layout.scale
+        self.offset = offset * scale
+        self.strides = tuple(stride * scale for stride in strides)
+        self.split = itemsize // unit
+        self.units = self.size * self.split
+        self.unit_offset = offset // unit
+        self.unit_shape, self.unit_strides = shape, tuple(stride // unit for stride in strides)
+        if self.split > 1:
+            self.unit_shape, self.unit_strides = (*shape, self.split), (*self.unit_strides, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Rows of bytes of a buffer in its store.
+
+    rows, row_bytes: partitions and bytes a partition on chip, one row in HBM. row_stride, offset: bytes in
+    the store between rows, and of the first. unit: bytes that one element of the definedness mask covers. All
+    are bytes of the device; the store has `scale` bytes for each, to hold unrounded floats.
+    """
+
+    rows: int
+    row_bytes: int
+    on_chip: bool
+    row_stride: int
+    offset: int
+    unit: int
+    own: DataType
+    formats: Formats
+    forms: dict[tuple[Any, ...], Form] = field(default_factory=dict)
+
+    @property
+    def scale(self) -> int:
+        """Bytes of the store for one byte of the device."""
+        return self.formats.scale(self.unit)
+
+    def form(self, kind: DataType, base: int, pattern: Pattern, partition: int) -> Form:
+        """The form of an access (in elements of `kind`; partition -1: none); NoMeaningError where it is outside."""
+        key = (kind.name, base, pattern, partition)
+        found = self.forms.get(key)
+        if found is None:
+            found = self.forms[key] = self._resolve(kind, base, pattern, partition)
+        return found
+
+    def _resolve(self, kind: DataType, base: int, pattern: Pattern, partition: int) -> Form:
+        if not self.formats.rounds and not _same_values(kind, self.own):
+            raise NoMeaningError(
+                "unsupported", f"a {self.own.name} buffer read as {kind.name} has no meaning without rounding"
+            )
+        strides, shape = pattern
+        itemsize = kind.storage.itemsize
+        row, rest = divmod(self.row_bytes, itemsize)
+        partitions = shape[partition] if partition >= 0 else 1
+        if math.prod(shape) == 0:
+            return Form(self, kind, shape, 0, (0,) * len(shape), partitions, False)
+        if rest or row == 0:
+            raise NoMeaningError(
+                "no meaning", f"rows of {self.row_bytes} bytes hold no whole number of {kind.name} elements"
+            )
+        first, at = divmod(base, row) if self.on_chip else (0, base)
+        low, high, low_row, high_row = at, at, first, first
+        bytes_apart = []
+        for axis, (stride, count) in enumerate(zip(strides, shape, strict=True)):
+            if self.on_chip and axis == partition:
+                step, odd = divmod(stride, row) if count > 1 else (0, 0)
+                if odd:
+                    raise NoMeaningError(
+                        "no meaning",
+                        f"partition stride {stride} is no multiple of the {row} elements of a partition",
+                    )
+                low_row, high_row = (
+                    low_row + min(step * (count - 1), 0),
+                    high_row + max(step * (count - 1), 0),
+                )
+                bytes_apart.append(step * self.row_stride)
+            else:
+                low, high = low + min(stride * (count - 1), 0), high + max(stride * (count - 1), 0)
+                bytes_apart.append(stride * itemsize)
+        self._check(row, low, high, low_row, high_row)
+        offset = self.offset + first * self.row_stride + at * itemsize
+        whole = math.prod(shape) == self.rows * row and _dense(strides, shape)
+        return Form(self, kind, shape, offset, tuple(bytes_apart), partitions, whole)
+
+    def _check(self, row: int, low: int, high: int, low_row: int, high_row: int) -> None:
+        if not self.on_chip and not 0 <= low <= high < row:
+            reach = low if low < 0 else high
+            raise NoMeaningError("out of bounds", f"reaches element {reach} of a tensor of {row} elements")
+        if not 0 <= low_row <= high_row < self.rows:
+            reach = low_row if low_row < 0 else high_row
+            raise NoMeaningError(
+                "out of bounds", f"reaches partition {reach} of a tile of {self.rows} partitions"
+            )
+        if not 0 <= low <= high < row:
+            reach = low if low < 0 else high
+            raise NoMeaningError(
+                "out of bounds", f"reaches element {reach} of the {row} elements of a partition"
+            )
+
+
+def _same_values(kind: DataType, own: DataType) -> bool:
+    if kind.kind == "float" or own.kind == "float":
+        return kind is own or {kind.name, own.name} == {"float32", "tfloat32"}
+    return kind.bits == own.bits
+
+
+def _dense(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    expected = 1
+    for stride, count in zip(reversed(strides), reversed(shape), strict=True):
+        if count != 1 and stride != expected:
+            return False
+        expected *= count
+    return True

@@ -1,0 +1,43 @@
+"""What last wrote a place in PSUM, which decides whether a matmul overwrites it or adds to it.
+
+Source: nki/api/nki/isa/__init__.py:538-555 (NKI 0.6). One number for a whole store as long as one holds, else one a
+unit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.execute.memory import Operand
+
+UNWRITTEN, VALUE, TRANSPOSE, MATMUL = range(4)
+
+State = int | NDArray[np.int8]
+
+
+def state(operand: Operand) -> State:
+    """What last wrote the elements of an access: one number, or one for each element."""
+    known = operand.cell.store.matmul
+    if isinstance(known, int):
+        return known
+    units = operand.units_of(known)
+    elements = units[..., 0] if operand.form.split > 1 else units
+    if elements.size == 0:
+        return UNWRITTEN
+    low, high = int(elements.min()), int(elements.max())
+    return low if low == high else elements
+
+
+def note(operand: Operand, writer: int) -> None:
+    """Note what writes all elements of an access."""
+    store = operand.cell.store
+    known = store.matmul
+    if operand.form.whole and not store.shared:
+        store.matmul = writer
+        return
+    if isinstance(known, int):
+        if known == writer:
+            return
+        known = store.matmul = np.full(store.units, known, np.int8)
+    operand.units_of(known)[...] = writer

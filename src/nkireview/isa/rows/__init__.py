@@ -1,0 +1,1 @@
+"""The rows of the instruction table, one module for each engine."""

@@ -1,0 +1,247 @@
+"""Rows of the Scalar engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.isa import act, alu
+from nkireview.isa.enums import Engine, ReduceCmd
+from nkireview.isa.limit import AtMost, Call, Check, DtypeIn, Limit
+from nkireview.isa.row import Cost, Flow, Operand, Param, Reader, Result, Role, Row
+from nkireview.isa.rows.arrays import operand_value, quiet, rows_of
+from nkireview.isa.rows.common import (
+    BEFORE_03,
+    MIN_INTERVAL,
+    NAME,
+    ON_CHIP,
+    SHARED,
+    STUB,
+    STUB_2_26,
+    V2,
+    column_limits,
+    only,
+    returns,
+    same_layout,
+    tile_limits,
+    vector_limits,
+)
+
+REGISTERS = "scalar_accumulator"  # the reader's state that holds the accumulator registers, one for each lane
+LANES = 128  # nki/api/nki/isa/__init__.py:1350-1352
+ACTIVATION_REDUCE_MAX = 16384  # elements a partition; reported by users of trn2, in no document
+OLD_BIAS = frozenset({"float32", "float16", "bfloat16"})
+
+
+def _known_function(call: Call) -> str | None:
+    given = call.imm("op")
+    function = act.BY_NAME.get(given) if isinstance(given, str) else None
+    if function is None:
+        return f"op {given} is no activation function"
+    if function.needs:
+        return f"op {given} needs {function.needs}, which only activate2 takes"
+    if call.hardware.generation not in function.generations or call.release not in function.releases:
+        return f"op {given} is no activation function in NKI {call.release} on NeuronCore-{call.hardware.generation}"
+    return None
+
+
+def _bias_number(call: Call) -> str | None:
+    bias = call.imm("bias")
+    if call.has("bias") or bias is None:
+        return None
+    return f"bias is the number {bias}, must be a tile with one element a partition on NeuronCore-v2"
+
+
+def _reciprocal_bias(call: Call) -> str | None:
+    if call.imm("op") != "reciprocal" or not (call.has("bias") or call.imm("bias") is not None):
+        return None
+    return "op reciprocal takes no bias on NeuronCore-v2"
+
+
+def _reduce_op(call: Call) -> str | None:
+    given = call.imm("reduce_op")
+    return None if given in (None, "add") else f"reduce_op is {given}, must be add"
+
+
+def _reduce_cmd(call: Call) -> str | None:
+    if call.imm("reduce_cmd") != ReduceCmd.load_reduce.name:
+        return None
+    return "reduce_cmd is load_reduce, must be one of idle, reset, reduce, reset_reduce"
+
+
+def _limits(source: str) -> tuple[Limit, ...]:
+    """What activation and activation_reduce share."""
+    bias = f"{STUB}:1398-1408; release-notes/components/nki.rst:629-633"
+    return (
+        *tile_limits("dst", "data", "bias", "scale", "reduce_res"),
+        *same_layout(source, "data", "dst"),
+        *vector_limits("bias", "data", 17, bias, fp32=False),
+        Check(number=17, source=f"{STUB}:1406", generations=V2, subject="bias.kind", find=_bias_number),
+        Check(number=17, source=f"{SHARED}:256", generations=V2, subject="bias.op", find=_reciprocal_bias),
+        DtypeIn(
+            number=17,
+            source="nki/api/nki/isa/__init__.py at tag v2.28.1",
+            releases=BEFORE_03,
+            operand="bias",
+            allowed=OLD_BIAS,
+        ),
+        Check(number=48, source=f"{STUB}:1400", subject="bias.dtype", find=_tf32_bias),
+        *vector_limits("scale", "data", 37, f"{STUB}:1399"),
+        *column_limits("reduce_res", "data", f"{STUB}:1452"),
+        Check(number=53, source=f"{SHARED}:137-205", subject="op.kind", find=_known_function),
+        Check(number=61, source=f"{STUB}:1348", subject="reduce_op.kind", find=_reduce_op),
+    )
+
+
+def _tf32_bias(call: Call) -> str | None:
+    if not call.has("bias") or call.dtype("bias") != "tfloat32":
+        return None
+    return "bias dtype tfloat32 is not allowed, use float32"
+
+
+def _activated(reader: Reader) -> NDArray[Any]:
+    data = reader.value("data")
+    scale, bias = operand_value(reader, "scale", data), operand_value(reader, "bias", data)
+    if scale is not None and not (isinstance(scale, int | float) and scale == 1):
+        data = data * np.asarray(scale, data.dtype)
+    if bias is not None and not (isinstance(bias, int | float) and bias == 0):
+        data = data + np.asarray(bias, data.dtype)
+    return act.of(reader.imm("op")).fn(data)
+
+
+def _sums(reader: Reader, output: NDArray[Any]) -> NDArray[Any]:
+    """The reduction of each partition, of shape (P,)."""
+    lanes = rows_of(output)
+    return alu.reduce_fn(alu.of(reader.imm("reduce_op") or "add"))(lanes, (1,))
+
+
+@quiet
+def _activation(reader: Reader) -> dict[str, Result]:
+    output = _activated(reader)
+    results: dict[str, Result] = {"dst": output}
+    command = reader.imm("reduce_cmd") or ReduceCmd.idle.name
+    if command == ReduceCmd.idle.name:
+        if reader.has("reduce_res"):
+            # Kernels leave reduce_cmd out and expect the sum of this call; read literally they would get old registers.
+            fresh = reader.imm("reduce_op") is not None
+            sums = _sums(reader, output) if fresh else _registers(reader, output)[: output.shape[0]]
+            results["reduce_res"] = sums[:, None]
+        return results
+    registers = _registers(reader, output)
+    lanes = slice(output.shape[0])
+    if command in (ReduceCmd.reset.name, ReduceCmd.reset_reduce.name):
+        registers[:] = 0
+    if command != ReduceCmd.reset.name:
+        registers[lanes] += _sums(reader, output)
+    reader.state[REGISTERS] = registers
+    if reader.has("reduce_res"):
+        results["reduce_res"] = registers[lanes, None]
+    return results
+
+
+def _registers(reader: Reader, output: NDArray[Any]) -> NDArray[Any]:
+    """A copy of the accumulator registers."""
+    registers = np.zeros(max(LANES, output.shape[0]), reader.compute)
+    held = reader.state.get(REGISTERS)
+    if held is not None:
+        registers[: held.size] = held[: registers.size]
+    return registers
+
+
+@quiet
+def _activation_reduce(reader: Reader) -> dict[str, Result]:
+    output = _activated(reader)
+    registers = np.zeros(max(LANES, output.shape[0]), reader.compute)
+    lanes = slice(output.shape[0])
+    registers[lanes] = _sums(reader, output)
+    reader.state[REGISTERS] = registers
+    results: dict[str, Result] = {"dst": output}
+    if reader.has("reduce_res"):
+        results["reduce_res"] = registers[lanes, None]
+    return results
+
+
+_OPERANDS = (
+    Operand("dst", Role.write, ON_CHIP),
+    Operand("data", Role.read, ON_CHIP),
+    Operand("bias", Role.read, ON_CHIP, optional=True, number=True, vector=True),
+    Operand("scale", Role.read, ON_CHIP, optional=True, number=True, vector=True),
+    Operand("reduce_res", Role.write, ON_CHIP, optional=True, vector=True),
+)
+_COST_SOURCE = f"{STUB_2_26}:166-172,235-241; nki/guides/architecture/trainium_inferentia2_arch.rst:486-493"
+
+activation = Row(
+    name="activation",
+    signature=(
+        Param("dst"),
+        Param("op"),
+        Param("data"),
+        Param("bias", None),
+        Param("scale", 1.0),
+        Param("reduce_op", None),
+        Param("reduce_res", None),
+        Param("reduce_cmd", ReduceCmd.idle),
+        NAME,
+    ),
+    operands=_OPERANDS,
+    engines=only(Engine.scalar),
+    meaning=_activation,
+    flow={"dst": Flow.elementwise, "reduce_res": Flow.row},
+    cost=Cost(
+        subject="data",
+        per_element=1.0,
+        minimum=MIN_INTERVAL,
+        extra="scalar.read_accumulator_cycles",
+        extra_for="reduce_res",
+        formula="max(MIN_II, N) Scalar cycles; reading the accumulator adds about 64",
+        source=_COST_SOURCE,
+    ),
+    source=f"{STUB}:1336-1459",
+    limits=(
+        *_limits(f"{STUB}:1414-1418"),
+        Check(number=61, source=f"{STUB}:1354-1358", subject="reduce_cmd.kind", find=_reduce_cmd),
+    ),
+    legacy=returns("activation"),
+)
+
+activation_reduce = Row(
+    name="activation_reduce",
+    signature=(
+        Param("dst"),
+        Param("op"),
+        Param("data"),
+        Param("reduce_op"),
+        Param("reduce_res"),
+        Param("bias", None),
+        Param("scale", 1.0),
+        NAME,
+    ),
+    operands=_OPERANDS,
+    engines=only(Engine.scalar),
+    meaning=_activation_reduce,
+    flow={"dst": Flow.elementwise, "reduce_res": Flow.row},
+    cost=Cost(
+        subject="data",
+        per_element=1.0,
+        minimum=MIN_INTERVAL,
+        extra="scalar.read_accumulator_cycles",
+        extra_for="reduce_res",
+        formula="max(MIN_II, N) + MIN_II Scalar cycles",
+        source=_COST_SOURCE,
+    ),
+    source=f"{STUB}:1461-1541",
+    limits=(
+        *_limits(f"{STUB}:1414-1418"),
+        AtMost(
+            number=65,
+            source="awslabs/nki-autotune .claude/rules/learnings.md:32",
+            subject="data.free",
+            bound=ACTIVATION_REDUCE_MAX,
+        ),
+    ),
+    legacy=returns("activation_reduce"),
+)
+
+ROWS = (activation, activation_reduce)

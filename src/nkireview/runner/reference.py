@@ -1,0 +1,99 @@
+"""Entry for functions of a task's author: references and input generators, called in a child process."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from nkireview.nki import modules, stubs
+from nkireview.runner.load import LoadError, innermost, load_module
+from nkireview.runner.tree import FLOATS, Array, TreeError, decode, encode, rebuild
+from nkireview.runner.worker import TEXT_LIMIT
+
+Response = tuple[dict[str, Any], list[bytes]]
+
+
+def call(header: dict[str, Any], blobs: list[bytes]) -> Response:
+    """Call a function of a file: {"result": tree} with blobs, or {"error": {type, message, file, line}}.
+
+    header: `file`, `function`, `arguments` (the encoded pair of positional arguments and keyword arguments),
+    `float64` (floating arrays arrive as float64), `seeded` (the one argument is a seed: it is passed as `seed` or as
+    first argument if the function takes it, and NumPy's, Python's and torch's global generators are seeded with it).
+    """
+    file = Path(header["file"])
+    modules.install()
+    # Last, so that only what is not installed is replaced: a file may import more than its reference needs.
+    sys.meta_path.append(stubs.StubFinder())
+    try:
+        module = load_module(file)
+        function = _find(module, header["function"], file)
+        leaf = _as_float64 if header.get("float64") else np.array
+        args, kwargs = rebuild(decode(header["arguments"], blobs), leaf, module)
+        if header.get("seeded"):
+            args, kwargs = _seeded(function, args[0], kwargs)
+        result, result_blobs = encode(function(*args, **kwargs), "result")
+    except LoadError as error:
+        return _error(type(error).__name__, error.reason, error.file, error.line), []
+    except TreeError as error:
+        return _error(type(error).__name__, str(error), str(file), 0), []
+    except MemoryError:
+        raise
+    except Exception as error:
+        return _error(type(error).__name__, _text(error), *innermost(error, file.resolve().parent)), []
+    return {"result": result}, result_blobs
+
+
+def _find(module: ModuleType, name: str, file: Path) -> Callable[..., Any]:
+    found = getattr(module, name, None)
+    if found is None:
+        functions = inspect.getmembers(module, inspect.isfunction)
+        defined = [each for each, value in functions if value.__module__ == module.__name__]
+        raise LoadError(f"{file}: no function {name!r}; it defines {', '.join(defined) or 'none'}")
+    if not callable(found):
+        raise LoadError(f"{file}: {name!r} is of type {type(found).__name__}, expected a function")
+    return found  # type: ignore[no-any-return]
+
+
+def _as_float64(array: Array) -> Array:
+    return array.astype(np.float64 if array.dtype.name in FLOATS else array.dtype)
+
+
+def _seeded(
+    function: Callable[..., Any], seed: int, kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)
+    parameters = inspect.signature(function).parameters
+    if "seed" in parameters and parameters["seed"].kind is not inspect.Parameter.POSITIONAL_ONLY:
+        return [], {**kwargs, "seed": seed}
+    positional = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
+    takes_one = any(each.kind in positional and name not in kwargs for name, each in parameters.items())
+    return [seed] if takes_one else [], kwargs
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)[:TEXT_LIMIT]
+    except Exception:  # the text of an untrusted exception may itself raise
+        return "<no printable message>"
+
+
+def _error(kind: str, message: str, file: str, line: int) -> dict[str, Any]:
+    missing = sorted({name.split(".", 1)[0] for name in stubs.used})
+    if missing:
+        message += f" (not installed here, so that its names are stand-ins: {', '.join(missing)})"
+    return {"error": {"type": kind, "message": message, "file": file, "line": line}}

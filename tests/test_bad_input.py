@@ -1,0 +1,355 @@
+"""Bad input: each gets its sentence or its finding, and the exit code that the design says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from click.testing import CliRunner
+
+from nkireview.cli import main
+from nkireview.record import ReviewRecord
+from nkireview.requests import from_file
+from nkireview.review import review
+from nkireview.rules.finding import Severity
+from nkireview.runner import ForkServer, Limits
+
+HEAD = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+
+def ref(x):
+    return x * 2
+
+def make(seed):
+    return [np.random.default_rng(seed).standard_normal((128, 64)).astype(np.float32)]
+
+def body(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x)
+    nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+QUICK = Limits(wall_s=10.0, cpu_s=4, scratch_bytes=8 * 2**20)
+
+
+def write(folder: Path, kernel: str) -> Path:
+    path = folder / "kernel.py"
+    path.write_text(f"{HEAD}\n@nki.jit\n{dedent(kernel).strip()}\n", encoding="utf-8")
+    return path
+
+
+def judge(server: ForkServer, path: Path, limits: Limits = QUICK) -> ReviewRecord:
+    request = from_file(
+        path,
+        kernel=None,
+        reference=f"{path}:ref",
+        inputs=("x=f32[128,64]",),
+        inputs_from=None,
+        target=None,
+        nki=None,
+        lnc=None,
+    )
+    return review(replace(request, limits=limits), server)
+
+
+def blocker(record: ReviewRecord) -> tuple[str, str]:
+    assert record.status == "rejected" and int(record.exit_code) == 1
+    found = [finding for finding in record.findings if finding.severity is Severity.blocker]
+    assert len(found) == 1, found
+    return found[0].code, found[0].message
+
+
+def test_a_right_kernel_is_acceptable(server: ForkServer, tmp_path: Path) -> None:
+    record = judge(server, write(tmp_path, "def k(x):\n    return body(x)"))
+    assert (record.status, int(record.exit_code)) == ("acceptable", 0), record
+
+
+def test_a_kernel_that_raises(server: ForkServer, tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(x):\n    assert x.shape[0] == 7, 'seven rows only'")
+    line = len(HEAD.splitlines()) + 4
+    assert blocker(judge(server, path)) == (
+        "NKR003",
+        f"the kernel raises: AssertionError: seven rows only (kernel.py:{line})",
+    )
+
+
+def test_a_kernel_that_loops_forever(server: ForkServer, tmp_path: Path) -> None:
+    code, message = blocker(
+        judge(server, write(tmp_path, "def k(x):\n    while True: pass"), replace(QUICK, wall_s=1.0))
+    )
+    assert code == "NKR005" and "ran longer than 1" in message
+
+
+def test_a_kernel_that_allocates_100_gb(server: ForkServer, tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(x):\n    np.ones(100 * 2**30, dtype=np.uint8)\n    return body(x)")
+    code, message = blocker(judge(server, path))
+    assert code == "NKR005" and "memory" in message
+
+
+def test_a_kernel_that_exits(server: ForkServer, tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(x):\n    import os\n    os._exit(0)")
+    code, message = blocker(judge(server, path))
+    assert code == "NKR005" and "exit" in message
+
+
+def test_a_kernel_that_prints_a_million_lines(server: ForkServer, tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(x):\n    for i in range(10**6): print(i)\n    return body(x)")
+    record = judge(server, path)
+    assert record.status == "acceptable" or blocker(record)[0] == "NKR005"
+
+
+def test_a_kernel_that_forges_an_instruction(server: ForkServer, tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        def k(x):
+            from nkireview.nki.trace import active
+            out = body(x)
+            active().builder.append("win", ("dst",), [out.access()], {})
+            return out
+        """,
+    )
+    code, message = blocker(judge(server, path))
+    assert code == "NKR001" and "win" in message
+
+
+def test_a_kernel_that_forges_operands(server: ForkServer, tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        def k(x):
+            from nkireview.nki.trace import active
+            out = body(x)
+            active().builder.append("memset", ("dst", "src"), [out.access(), 10**6], {"value": 0.0})
+            return out
+        """,
+    )
+    code, message = blocker(judge(server, path))
+    assert code in ("NKR005", "NKR006") and "operand" in message
+
+
+def test_a_kernel_that_hands_back_a_program_with_a_billion_entries(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    path = write(
+        tmp_path,
+        """
+        def k(x):
+            import io, zipfile
+            import nkireview.runner.trace as child
+            real = child.save
+            def forged(program):
+                source = zipfile.ZipFile(io.BytesIO(real(program)))
+                target = io.BytesIO()
+                with zipfile.ZipFile(target, "w") as archive:
+                    for name in source.namelist():
+                        data = source.read(name)
+                        if name == "opcode.npy":
+                            member = io.BytesIO()
+                            header = {"descr": "<i4", "fortran_order": False, "shape": (10**9,)}
+                            np.lib.format.write_array_header_1_0(member, header)
+                            data = member.getvalue()
+                        archive.writestr(name, data)
+                return target.getvalue()
+            child.save = forged
+            return body(x)
+        """,
+    )
+    code, message = blocker(judge(server, path))
+    assert code == "NKR006" and "the program is malformed" in message
+
+
+def test_a_kernel_that_hands_back_another_target(server: ForkServer, tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        def k(x):
+            from nkireview.nki.trace import active
+            from nkireview import hardware
+            active().hardware = hardware.target("trn3")
+            return body(x)
+        """,
+    )
+    code, message = blocker(judge(server, path))
+    assert code == "NKR006" and "the program's target is 'trn3', 'trn2' was asked for" in message
+
+
+def test_a_grandchild_does_not_outlive_the_review(server: ForkServer, tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        def k(x):
+            import os, subprocess, sys
+            code = "import os, time; os.setsid(); time.sleep(1000)  # nkireview-orphan"
+            child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+            raise RuntimeError(f"pid {child.pid}")
+        """,
+    )
+    _, message = blocker(judge(server, path))
+    pid = int(message.split("pid ")[1].split()[0].rstrip(")"))
+    for _ in range(50):
+        if not Path(f"/proc/{pid}").exists():
+            break
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_kernel_that_fills_the_scratch_directory(server: ForkServer, tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        def k(x):
+            for n in range(10_000):
+                with open(f"junk{n}", "wb") as stream:
+                    stream.write(bytes(2**20))
+            return body(x)
+        """,
+    )
+    code, message = blocker(judge(server, path))
+    assert code == "NKR005" and "scratch" in message
+
+
+def test_a_kernel_that_ignores_sigterm(server: ForkServer, tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        def k(x):
+            import signal, time
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(1000)
+        """,
+    )
+    code, message = blocker(judge(server, path, replace(QUICK, wall_s=1.0)))
+    assert code == "NKR005" and "ran longer than 1" in message
+
+
+def test_an_unknown_argument_is_named(server: ForkServer, tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(x):\n    nisa.memset(dst=x, value=0, mask=1)")
+    code, message = blocker(judge(server, path))
+    assert (
+        code == "NKR004" and "memset: unknown argument 'mask', expected dst, value, engine, name" in message
+    )
+
+
+def test_a_call_without_a_row_is_not_judged(server: ForkServer, tmp_path: Path) -> None:
+    record = judge(server, write(tmp_path, "def k(x):\n    nisa.local_gather(dst=x, src_buffer=x, index=x)"))
+    assert int(record.exit_code) == 2
+    assert record.reason.startswith("not yet supported: nisa.local_gather (kernel.py:")
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "message"),
+    [
+        ("def k(x:\n", "NKR004", "not Python"),
+        ("x = 1\n", "NKR004", "has no kernel"),
+        ("import not_there\nimport nki\n@nki.jit\ndef k(x): pass\n", "NKR004", "not_there"),
+    ],
+)
+def test_a_file_that_is_no_kernel_is_a_result(
+    server: ForkServer, tmp_path: Path, source: str, code: str, message: str
+) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(source, encoding="utf-8")
+    (tmp_path / "ref.py").write_text("def ref(x): return x\n", encoding="utf-8")
+    request = from_file(
+        path,
+        kernel=None,
+        reference=f"{tmp_path}/ref.py:ref",
+        inputs=("x=f32[4,4]",),
+        inputs_from=None,
+        target=None,
+        nki=None,
+        lnc=None,
+    )
+    found = blocker(review(request, server))
+    assert found[0] == code and message in found[1]
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, list(arguments))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_wrong_calls_end_with_one_sentence(tmp_path: Path) -> None:
+    kernel = write(tmp_path, "def k(x):\n    return body(x)")
+    two = tmp_path / "two.py"
+    two.write_text(kernel.read_text() + "\n@nki.jit\ndef k2(x): return body(x)\n", encoding="utf-8")
+    given = ("--reference", f"{kernel}:ref")
+    for arguments, message in (
+        (
+            ("review", "nowhere.py"),
+            "nowhere.py: no such file or folder; expected a task folder or a kernel file",
+        ),
+        (
+            ("review", str(two), *given, "--input", "x=f32[128,64]"),
+            "has 2 kernels (k, k2); name one with --kernel",
+        ),
+        (
+            ("review", str(kernel), *given, "--kernel", "z", "--input", "x=f32[1]"),
+            "has no function 'z'; its functions are",
+        ),
+        (("review", str(kernel), "--kernel", "k"), "nothing to compare with; give --reference FILE:FUNCTION"),
+        (("review", str(kernel), *given), "no inputs; give --input x=bf16[4096,2048]"),
+        (("review", str(kernel), *given, "--input", "x=bf17[4]"), "'bf17' is no dtype"),
+        (("review", str(kernel), *given, "--input", "x"), "input 'x' has no value"),
+        (("review", str(kernel), *given, "--input", "x=f32[4]", "--input", "x=f32[4]"), "x is given twice"),
+        (("review", str(kernel), *given, "--input", "x=f32[4]", "--nki", "9.9"), "unknown NKI release '9.9'"),
+        (("review", str(kernel), "--reference", "ref", "--input", "x=f32[4]"), "must be FILE:FUNCTION"),
+        (("review", str(kernel), "--reference", "no.py:f", "--input", "x=f32[4]"), "no such file no.py"),
+        (("review", str(tmp_path)), "task.toml"),
+        (("review", str(tmp_path), "--kernel", "k"), "is a folder: --kernel belong to a kernel file"),
+    ):
+        code, output = run(*arguments, "--out", str(tmp_path / "out"))
+        assert code == 2 and message in output, (arguments, output)
+        assert len(output.strip().splitlines()) == 1, output
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_shapes_and_failing_references_are_said(tmp_path: Path) -> None:
+    kernel = write(tmp_path, "def k(x):\n    return body(x)")
+    (tmp_path / "ref.py").write_text(
+        "def shape(x): return x[:4]\ndef fails(x): raise ValueError('no')\ndef two(x): return x, x\n",
+        encoding="utf-8",
+    )
+    call = ("review", str(kernel), "--input", "x=f32[128,64]", "--out", str(tmp_path / "out"))
+    code, output = run(*call, "--reference", f"{tmp_path}/ref.py:shape")
+    assert code == 1 and "output out has shape [128, 64], the reference's [4, 64]" in " ".join(output.split())
+    code, output = run(*call, "--reference", f"{tmp_path}/ref.py:two")
+    assert code == 1 and "the kernel returns 1 tensors, the reference 2" in output
+    code, output = run(*call, "--reference", f"{tmp_path}/ref.py:fails")
+    assert code == 2 and "reference ref.py:fails: ValueError: no (ref.py:2)" in " ".join(output.split())
+    assert json.loads((tmp_path / "out" / "review.json").read_text())["status"] == "not reviewed"
+
+
+def test_a_task_that_zeros_would_pass_is_void(tmp_path: Path) -> None:
+    kernel = write(tmp_path, "def k(x):\n    return body(x)")
+    (tmp_path / "ref.py").write_text("def ref(x): return x * 0\n", encoding="utf-8")
+    code, output = run(
+        *("review", str(kernel), "--input", "x=f32[128,64]", "--reference", f"{tmp_path}/ref.py:ref"),
+        *("--out", str(tmp_path / "out")),
+    )
+    assert code == 2 and "the task is void" in output
+
+
+def test_json_is_the_only_thing_on_standard_output(tmp_path: Path) -> None:
+    kernel = write(tmp_path, "def k(x):\n    print('noise')\n    return body(x)")
+    command = [sys.executable, "-m", "nkireview", "review", str(kernel), "--reference", f"{kernel}:ref"]
+    command += ["--inputs-from", f"{kernel}:make", "--json", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["status"] == "acceptable" and record["subject"]["reference_by_author"] is True
+    assert json.loads((tmp_path / "out" / "review.json").read_text()) == record

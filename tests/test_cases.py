@@ -1,0 +1,114 @@
+"""The cases: the bad kernel gets its verdict on the targets where it holds, the good one nothing above note."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nkireview.record import ReviewRecord
+from nkireview.requests import from_file
+from nkireview.review import review
+from nkireview.rules.finding import Dimension, Severity
+from nkireview.runner import ForkServer
+
+CASES = Path(__file__).resolve().parent / "cases"
+TARGETS = ("trn1", "trn2", "trn3")
+
+
+def judge(server: ForkServer, case: str, kernel: str, target: str, tail: str = "") -> ReviewRecord:
+    path = next(CASES.glob(f"{case}_*.py"))
+    request = from_file(
+        path,
+        kernel=kernel,
+        reference=f"{path}:reference{tail}",
+        inputs=(),
+        inputs_from=f"{path}:inputs{tail}",
+        target=target,
+        nki=None,
+        lnc=None,
+        seed=7,
+    )
+    return review(request, server)
+
+
+def blockers(record: ReviewRecord) -> list[tuple[str, Dimension, str]]:
+    return [(f.code, f.dimension, f.message) for f in record.findings if f.severity is Severity.blocker]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", ["r01", "r02", "r04", "r06", "r10", "r12", "r14", "r26"])
+def test_the_good_kernel_gets_nothing_above_note(server: ForkServer, case: str, target: str) -> None:
+    record = judge(server, case, "good", target, "_good" if case == "r14" else "")
+    assert record.status == "acceptable", record.reason or record.findings
+    assert {finding.severity for finding in record.findings} <= {Severity.note}
+    assert all(run.status == "correct" for run in record.runs if run.inputs == "as drawn")
+    assert any("supplied the reference and the input function" in f.message for f in record.findings)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_r01_more_than_128_partitions(server: ForkServer, target: str) -> None:
+    found = blockers(judge(server, "r01", "bad", target))
+    assert any(
+        dimension is Dimension.tiling and "tensor_scalar: dst partition size 256 exceeds 128" in message
+        for _, dimension, message in found
+    ), found
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_r02_matmul_wider_than_a_psum_bank(server: ForkServer, target: str) -> None:
+    found = blockers(judge(server, "r02", "bad", target))
+    message = f"nc_matmul: moving free size 1024 exceeds 512 on {target} (r02_psum_bank.py:19)"
+    assert message in [text for _, _, text in found], found
+    assert Dimension.memory in [dimension for _, dimension, _ in found]
+
+
+@pytest.mark.parametrize("case", ["r02", "r04"])
+def test_r02_and_r04_are_legal_on_trn3(server: ForkServer, case: str) -> None:
+    record = judge(server, case, "bad", "trn3")
+    assert record.status == "acceptable", record.findings
+    assert record.legality.status == "legal"
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_r04_accumulation_onto_memset_psum(server: ForkServer, target: str) -> None:
+    record = judge(server, "r04", "bad", target)
+    found = blockers(record)
+    assert [(code, dimension) for code, dimension, _ in found] == [("NKR012", Dimension.memory)], found
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_r06_dma_from_psum_depends_on_the_release(server: ForkServer, target: str) -> None:
+    record = judge(server, "r06", "bad", target)
+    found = blockers(record)
+    assert any("dma_copy" in text and "PSUM" in text for _, _, text in found), found
+    assert Dimension.dma in [dimension for _, dimension, _ in found]
+    returned = [f for f in record.findings if f.code == "NKR002"]
+    assert [f.severity for f in returned] == [Severity.major]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_r10_a_fully_masked_row_is_not_finite(server: ForkServer, target: str) -> None:
+    found = blockers(judge(server, "r10", "bad", target))
+    assert [(code, dimension) for code, dimension, _ in found] == [("NKR020", Dimension.numerics)], found
+    assert "NaN" in found[0][2] or "finite" in found[0][2]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_r12_an_uninitialised_tail_reaches_the_output(server: ForkServer, target: str) -> None:
+    found = blockers(judge(server, "r12", "bad", target))
+    assert [(code, dimension) for code, dimension, _ in found] == [("NKR010", Dimension.memory)], found
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_r14_a_bias_with_a_free_dimension(server: ForkServer, target: str) -> None:
+    found = blockers(judge(server, "r14", "bad", target))
+    assert any("activation: bias free size is 64, must be 1" in text for _, _, text in found), found
+    assert Dimension.tiling in [dimension for _, dimension, _ in found]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_r26_a_constant_output_is_an_integrity_blocker(server: ForkServer, target: str) -> None:
+    record = judge(server, "r26", "bad", target)
+    kinds = [(f.code, f.kind) for f in record.findings if f.severity is Severity.blocker]
+    assert kinds == [("NKR030", "integrity")], record.findings
