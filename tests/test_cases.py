@@ -58,7 +58,7 @@ def test_r01_more_than_128_partitions(server: ForkServer, target: str) -> None:
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
 def test_r02_matmul_wider_than_a_psum_bank(server: ForkServer, target: str) -> None:
     found = blockers(judge(server, "r02", "bad", target))
-    message = f"nc_matmul: moving free size 1024 exceeds 512 on {target} (r02_psum_bank.py:19)"
+    message = f"nc_matmul: moving free size 1024 exceeds 512 on {target} (r02_psum_bank.py:17)"
     assert message in [text for _, _, text in found], found
     assert Dimension.memory in [dimension for _, dimension, _ in found]
 

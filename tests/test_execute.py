@@ -341,6 +341,18 @@ def test_overlapping_addresses_of_two_dtypes_share_bytes() -> None:
     np.testing.assert_array_equal(only(kernel), [[0x1111, 0x4444, 0x3333]])
 
 
+def test_a_buffer_with_an_address_outside_its_memory_has_its_own_storage() -> None:
+    kernel = Kernel()
+    inside, outside = kernel.sbuf(1, 2, address=(0, 0)), kernel.sbuf(1, 2, address=(0, 2**40))
+    below = kernel.sbuf(2, 2, address=(127, 0))
+    for value, tile in enumerate((inside, outside, below)):
+        kernel.call("memset", dst=tile, value=float(value))
+    for tile in (inside, outside, below):
+        kernel.store(tile)
+    found = [output.values[0, 0] for output in kernel.run().outputs]
+    assert found == [0, 1, 2]
+
+
 def test_addresses_of_two_cores_and_memories_are_apart() -> None:
     kernel = Kernel(lnc=2)
     first, bank = kernel.sbuf(1, 2, address=(0, 0)), kernel.psum(1, 2, address=(0, 0))
@@ -441,6 +453,37 @@ def test_accesses_outside_a_tile(pattern: Any, base: int, message: str) -> None:
     assert not execution.outputs[0].written.any() and execution.executed == 1
 
 
+def test_malformed_accesses_have_no_meaning() -> None:
+    tile_pattern = ((3, 2), (1, 3))
+    cases = (
+        (Memory.sbuf, "float32", tile_pattern, None, "src is on chip and has no partition axis"),
+        (Memory.hbm, "float32", tile_pattern, 0, "src is in HBM and has a partition axis"),
+        (Memory.sbuf, "float32", ((3, 2), (1, 0)), 0, "src has no elements"),
+        (
+            Memory.sbuf,
+            "uint32",
+            tile_pattern,
+            0,
+            "src rows of 6 bytes hold no whole number of uint32 elements",
+        ),
+    )
+    for memory, dtype, pattern, partition, message in cases:
+        kernel = Kernel()
+        source = kernel.tensor(memory, 2, 3, dtype="float32" if dtype == "float32" else "uint16")
+        out = kernel.hbm(2, 3)
+        bad = Access(source.buffer.id, dtype, 0, pattern, partition)
+        kernel.raw("dma_copy", {"dst": out.access, "src": bad})
+        (fault,) = kernel.run().faults
+        assert (fault.kind, fault.message) == ("no meaning", f"dma_copy: {message} (kernel.py:3)")
+
+
+def test_another_set_of_operands_than_the_rows_is_no_known_instruction() -> None:
+    kernel = Kernel()
+    kernel.raw("dma_copy", {"dst": kernel.hbm(2, 3).access})
+    (fault,) = kernel.run().faults
+    assert fault.message == "dma_copy: the instruction table has no row with these operands (kernel.py:2)"
+
+
 @pytest.mark.parametrize(("base", "reached"), [(1, 8), (-1, -1)])
 def test_accesses_outside_hbm(base: int, reached: int) -> None:
     kernel = Kernel()
@@ -479,7 +522,7 @@ def test_an_unknown_row_is_unsupported_and_repeats_are_counted() -> None:
     kernel.store(tile)
     execution = kernel.run()
     first, second = execution.faults
-    assert first.message == "warp_drive: has no row in the instruction table (kernel.py:4)"
+    assert first.message == "warp_drive: the instruction table has no row with these operands (kernel.py:4)"
     assert (first.kind, first.count, first.instruction) == ("unsupported", 3, 1)
     assert second.message == (
         "output out: 8 of 8 elements depend on warp_drive at kernel.py:4, which could not be executed"

@@ -17,6 +17,7 @@ from nkireview.runner import ForkServer, Job, Limits
 from nkireview.runner.tree import EnumNode, ObjectNode, decode, encode, leaves, map_leaves
 
 Array = NDArray[Any]
+STRUCTURE_SEED = 0
 CALL = "nkireview.runner.reference:call"
 
 
@@ -88,9 +89,23 @@ class Drawn:
 
     inputs: Mapping[str, Spec | Scalar]
 
+    def structure(self, server: ForkServer, limits: Limits) -> Arguments:
+        """The arguments with their shapes and dtypes and no values of their own."""
+        return self._split(
+            {
+                name: np.broadcast_to(np.zeros((), dtypes.of(value.dtype).storage), value.shape)
+                if isinstance(value, Spec)
+                else value
+                for name, value in self.inputs.items()
+            }
+        )
+
     def make(self, seed: int, server: ForkServer, limits: Limits) -> Arguments:
         """The arguments for a seed."""
-        values = draw_all(self.inputs, seed)
+        return self._split(draw_all(self.inputs, seed))
+
+    @staticmethod
+    def _split(values: Mapping[str, Any]) -> Arguments:
         positional = tuple(value for value in values.values() if isinstance(value, np.ndarray))
         return Arguments(
             positional, {name: value for name, value in values.items() if not isinstance(value, np.ndarray)}
@@ -103,6 +118,10 @@ class Called:
 
     callee: Callee
     keywords: Mapping[str, Any]
+
+    def structure(self, server: ForkServer, limits: Limits) -> Arguments:
+        """The arguments for one seed, of which only the structure is used."""
+        return self.make(STRUCTURE_SEED, server, limits)
 
     def make(self, seed: int, server: ForkServer, limits: Limits) -> Arguments:
         """The arguments for a seed."""

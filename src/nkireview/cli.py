@@ -15,6 +15,7 @@ from rich.status import Status
 
 import nkireview
 from nkireview.arguments import ArgumentError, ReferenceFailed
+from nkireview.isa.release import Release
 from nkireview.record import ExitCode, ReviewRecord
 from nkireview.report import machine, terminal
 from nkireview.requests import UsageError, from_file, from_task, with_limits
@@ -26,6 +27,7 @@ from nkireview.task import TaskError, resolve
 OUT = "nkireview-out"
 WRONG_CALL = int(ExitCode.not_judged)
 SLOW_S = 2.0
+PIPE_WIDTH = 400
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -35,6 +37,17 @@ def main() -> None:
 
     Exit codes: 0 acceptable; 1 a blocker was found; 2 the kernel could not be judged.
     """
+
+
+def _release(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A release that is known, or one sentence."""
+    if value is not None:
+        try:
+            Release.parse(value)
+        except ValueError as error:
+            click.echo(f"nkireview: --nki: {error}", err=True)
+            context.exit(WRONG_CALL)
+    return value
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,7 +131,7 @@ def review_command(path: Path, out: Path | None, as_json: bool, wall: float | No
                 records.append(record)
                 codes.append(int(record.exit_code))
                 if not as_json:
-                    screen = Console()
+                    screen = _screen()
                     terminal.print_review(record, screen)
                     screen.print(f"Report: {target}\n", style="dim", highlight=False)
         if as_json:
@@ -156,7 +169,7 @@ def run_command(
         if as_json:
             click.echo(summary.model_dump_json(indent=2))
         else:
-            terminal.print_run(summary, Console())
+            terminal.print_run(summary, _screen())
             if written:
                 click.echo(f"Outputs: {written}")
 
@@ -183,14 +196,17 @@ def _folder(request: Request, many: bool) -> Path:
     return Path(f"{request.file.stem}-{request.kernel or 'kernel'}")
 
 
+def _screen() -> Console:
+    """The terminal; where there is none, lines wide enough not to be broken."""
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+
+
 @contextmanager
 def _sentences() -> Iterator[None]:
     """Wrong calls end with one sentence and exit code 2."""
     try:
         yield
-    except (UsageError, ArgumentError, TaskError, RunnerError, ReferenceFailed, ValueError) as error:
-        if not isinstance(error, UsageError | ArgumentError | TaskError | RunnerError | ReferenceFailed):
-            raise
+    except (UsageError, ArgumentError, TaskError, RunnerError, ReferenceFailed) as error:
         click.echo(f"nkireview: {error}", err=True)
         sys.exit(WRONG_CALL)
     except OSError as error:

@@ -51,7 +51,6 @@ from nkireview.runner import ForkServer, Job, Limits
 from nkireview.runner.tree import leaves
 
 TRACE = "nkireview.runner.trace:trace"
-STRUCTURE_SEED = 0
 DEFAULT_SEEDS = 2
 DEFAULT_TARGET = "trn2"
 
@@ -139,7 +138,7 @@ class Traced:
 
 def trace(request: Request, workload: Workload, server: ForkServer) -> Traced:
     """Trace a workload in a child. Its seeds are drawn only after the Program is sealed."""
-    structure = workload.inputs.make(STRUCTURE_SEED, server, request.limits)
+    structure = workload.inputs.structure(server, request.limits)
     found = Traced(workload, structure)
     node, tensors = structure.node()
     lnc = int(request.lnc.value)

@@ -14,17 +14,19 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from nkireview import hardware
 from nkireview.execute.formats import FLOAT64, Formats
-from nkireview.execute.memory import Memory, Operand, Origin
+from nkireview.execute.memory import Memory
 from nkireview.execute.outputs import output_value
 from nkireview.execute.poison import Poison
 from nkireview.execute.reader import Values
 from nkireview.execute.result import Execution, Fault, FaultLog, NoMeaningError
 from nkireview.execute.steps import Core, Step, step_of
+from nkireview.execute.storage import Operand, Origin
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import COMPUTE_DTYPES
 from nkireview.isa.release import Release
 from nkireview.isa.row import Row
 from nkireview.isa.table import ROWS
+from nkireview.program.interning import by_opcode, intern
 from nkireview.program.model import Loop
 from nkireview.program.program import ENGINES, Program
 
@@ -106,7 +108,9 @@ class _Machine:
         self._written = self._written_buffers()
         parameters = {buffer for _, buffer in program.parameter_buffers}
         outputs = {int(columns.access_buffer[output.access]) for output in program.outputs}
-        self._memory = Memory(program, formats, poison, arguments, self._written, frozenset(outputs))
+        self._memory = Memory(
+            program, self._hardware, formats, poison, arguments, self._written, frozenset(outputs)
+        )
         self._last, self._freed = self._last_uses(parameters | outputs)
         self._freed_to, self._next_free = 0, self._last[0]
         self._inside: dict[int, list[int]] = defaultdict(list)
@@ -175,7 +179,9 @@ class _Machine:
             step = steps[step_of_[index]]
             try:
                 if step is None:
-                    raise NoMeaningError("unsupported", "has no row in the instruction table")
+                    raise NoMeaningError(
+                        "unsupported", "the instruction table has no row with these operands"
+                    )
                 step.run(
                     core,
                     index,
@@ -231,32 +237,29 @@ class _Machine:
     def _distinct_steps(self) -> tuple[list[int], list[Step | None]]:
         """For each instruction the number of its step, and the steps."""
         program, columns = self._program, self._program.columns
-        engines = max(ENGINES) + 1
-        keys = columns.opcode.astype(np.int64) * max(len(program.immediates), 1) + columns.immediates
-        keys = keys * engines + columns.engine
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        distinct = intern([columns.opcode, columns.immediates, columns.engine], columns.instructions)
         steps: list[Step | None] = []
-        for index in first.tolist():
+        for index in distinct.first.tolist():
             opcode = program.opcodes[columns.opcode[index]]
             row = self._rows.get(opcode.name)
-            known = row is not None and {operand.name for operand in row.operands} >= set(opcode.operands)
+            known = row is not None and {operand.name for operand in row.operands} == set(opcode.operands)
             immediates = program.immediates[columns.immediates[index]]
             engine = ENGINES[int(columns.engine[index])]
             steps.append(step_of(row, opcode.operands, immediates, engine) if row and known else None)
-        return inverse.tolist(), steps
+        return distinct.of.tolist(), steps
 
     def _written_buffers(self) -> NDArray[np.bool_]:
         """Which buffers some instruction may write."""
-        columns = self._program.columns
-        written = np.zeros(columns.buffers, np.bool_)
-        step_of_ = np.array(self._step_of, dtype=np.int64)
-        for number, step in enumerate(self._steps):
-            if step is None:
-                continue
-            starts = columns.operand_at[:-1][step_of_ == number]
-            for at, _ in step.writes:
-                accesses = columns.operand[starts + at]
-                written[columns.access_buffer[accesses[accesses >= 0]]] = True
+        program = self._program
+        written = np.zeros(program.columns.buffers, np.bool_)
+        for code, _, accesses in by_opcode(program):
+            opcode = program.opcodes[code]
+            row = self._rows.get(opcode.name)
+            roles = {operand.name: operand.role for operand in row.operands} if row else {}
+            for at, name in enumerate(opcode.operands):
+                if name in roles and roles[name].writes:
+                    used = accesses[:, at]
+                    written[program.columns.access_buffer[used[used >= 0]]] = True
         return written
 
     def _last_uses(self, kept: set[int]) -> tuple[list[int], list[int]]:

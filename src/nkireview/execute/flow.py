@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nkireview.execute.memory import Mask
 from nkireview.execute.reader import MaskValues, Values
+from nkireview.execute.storage import Mask
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Bits, Flow, Row
 from nkireview.isa.rows.vector import reduced_axes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from nkireview.execute.formats import Formats
 from nkireview.execute.result import NoMeaningError
 from nkireview.isa.dtypes import DataType
 
-Pattern = tuple[tuple[int, ...], tuple[int, ...]]
+Pattern = tuple[tuple[int, int], ...]
 
 
 class Form:
@@ -86,41 +86,35 @@ class Layout:
     unit: int
     own: DataType
     formats: Formats
-    forms: dict[tuple[Any, ...], Form] = field(default_factory=dict)
 
     @property
     def scale(self) -> int:
         """Bytes of the store for one byte of the device."""
         return self.formats.scale(self.unit)
 
-    def form(self, kind: DataType, base: int, pattern: Pattern, partition: int) -> Form:
-        """The form of an access (in elements of `kind`; partition -1: none); NoMeaningError where it is outside."""
-        key = (kind.name, base, pattern, partition)
-        found = self.forms.get(key)
-        if found is None:
-            found = self.forms[key] = self._resolve(kind, base, pattern, partition)
-        return found
-
-    def _resolve(self, kind: DataType, base: int, pattern: Pattern, partition: int) -> Form:
+    def form(self, kind: DataType, base: int, pattern: Pattern, partition: int | None) -> Form:
+        """The form of an access, in elements of `kind`; NoMeaningError where it is malformed or outside."""
         if not self.formats.rounds and not _same_values(kind, self.own):
             raise NoMeaningError(
                 "unsupported", f"a {self.own.name} buffer read as {kind.name} has no meaning without rounding"
             )
-        strides, shape = pattern
+        if self.on_chip != (partition is not None):
+            where = "on chip and has no" if self.on_chip else "in HBM and has a"
+            raise NoMeaningError("no meaning", f"is {where} partition axis")
+        shape = tuple(count for _, count in pattern)
+        if math.prod(shape) == 0:
+            raise NoMeaningError("no meaning", "has no elements")
         itemsize = kind.storage.itemsize
         row, rest = divmod(self.row_bytes, itemsize)
-        partitions = shape[partition] if partition >= 0 else 1
-        if math.prod(shape) == 0:
-            return Form(self, kind, shape, 0, (0,) * len(shape), partitions, False)
         if rest or row == 0:
             raise NoMeaningError(
                 "no meaning", f"rows of {self.row_bytes} bytes hold no whole number of {kind.name} elements"
             )
         first, at = divmod(base, row) if self.on_chip else (0, base)
         low, high, low_row, high_row = at, at, first, first
-        bytes_apart = []
-        for axis, (stride, count) in enumerate(zip(strides, shape, strict=True)):
-            if self.on_chip and axis == partition:
+        strides = []
+        for axis, (stride, count) in enumerate(pattern):
+            if axis == partition:
                 step, odd = divmod(stride, row) if count > 1 else (0, 0)
                 if odd:
                     raise NoMeaningError(
@@ -131,14 +125,15 @@ class Layout:
                     low_row + min(step * (count - 1), 0),
                     high_row + max(step * (count - 1), 0),
                 )
-                bytes_apart.append(step * self.row_stride)
+                strides.append(step * self.row_stride)
             else:
                 low, high = low + min(stride * (count - 1), 0), high + max(stride * (count - 1), 0)
-                bytes_apart.append(stride * itemsize)
+                strides.append(stride * itemsize)
         self._check(row, low, high, low_row, high_row)
         offset = self.offset + first * self.row_stride + at * itemsize
-        whole = math.prod(shape) == self.rows * row and _dense(strides, shape)
-        return Form(self, kind, shape, offset, tuple(bytes_apart), partitions, whole)
+        partitions = 1 if partition is None else shape[partition]
+        whole = math.prod(shape) == self.rows * row and _dense(pattern)
+        return Form(self, kind, shape, offset, tuple(strides), partitions, whole)
 
     def _check(self, row: int, low: int, high: int, low_row: int, high_row: int) -> None:
         if not self.on_chip and not 0 <= low <= high < row:
@@ -162,9 +157,9 @@ def _same_values(kind: DataType, own: DataType) -> bool:
     return kind.bits == own.bits
 
 
-def _dense(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def _dense(pattern: Pattern) -> bool:
     expected = 1
-    for stride, count in zip(reversed(strides), reversed(shape), strict=True):
+    for stride, count in reversed(pattern):
         if count != 1 and stride != expected:
             return False
         expected *= count

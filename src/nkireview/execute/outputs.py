@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nkireview.execute.memory import Mask, Memory, Operand, Origin, final
+from nkireview.execute.memory import Memory
 from nkireview.execute.result import Fault, FaultLog, NoMeaningError, OutputValue
+from nkireview.execute.storage import Mask, Operand, Origin, final
 from nkireview.isa import dtypes
 from nkireview.program.program import Program
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.execute.memory import Operand
+from nkireview.execute.storage import Operand
 
 UNWRITTEN, VALUE, TRANSPOSE, MATMUL = range(4)
 
@@ -23,8 +23,6 @@ def state(operand: Operand) -> State:
         return known
     units = operand.units_of(known)
     elements = units[..., 0] if operand.form.split > 1 else units
-    if elements.size == 0:
-        return UNWRITTEN
     low, high = int(elements.min()), int(elements.max())
     return low if low == high else elements
 

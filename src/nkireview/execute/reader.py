@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.execute.formats import Formats
-from nkireview.execute.memory import Operand
+from nkireview.execute.storage import Operand
 from nkireview.hardware import Hardware
 from nkireview.isa.dtypes import DataType
 from nkireview.isa.enums import Engine

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from nkireview.execute import flow, psum
 from nkireview.execute.formats import Formats
-from nkireview.execute.memory import Mask, Operand, Origin
 from nkireview.execute.reader import Values
 from nkireview.execute.result import FaultLog, NoMeaningError
+from nkireview.execute.storage import Mask, Operand, Origin
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Bits, Result, Row
 
@@ -288,6 +288,6 @@ def stored(core: Core, name: str, result: Result, target: Operand) -> NDArray[An
 
 
 def step_of(row: Row, names: tuple[str, ...], immediates: Mapping[str, Any], asked: Engine) -> Step:
-    """The step of an instruction; LookupError where it has other operands than its row."""
+    """The step of an instruction, whose operands are those of its row."""
     kind = Copy if row.name in COPIES else Matmul if row.name in MATMULS else Step
     return kind(row, names, immediates, asked)

@@ -17,12 +17,15 @@ from nkireview.nki.errors import Refusal
 class DType(str):
     """One NKI dtype; `dtype` is its NumPy dtype, or absent where NumPy has none."""
 
-    __slots__ = ("_numpy",)
+    __slots__ = ("_numpy", "name")
     _numpy: np.dtype[Any] | None
+    name: str
+    """The NKI name, as a plain string."""
 
     def __new__(cls, name: str) -> DType:
         self = super().__new__(cls, name)
         self._numpy = table.BY_NAME[name].numpy
+        self.name = table.BY_NAME[name].name
         return self
 
     @property
@@ -35,12 +38,7 @@ class DType(str):
     @property
     def itemsize(self) -> int:
         """Bytes an element."""
-        return table.BY_NAME[str(self)].bits // 8
-
-    @property
-    def name(self) -> str:
-        """The NKI name."""
-        return str(self)
+        return table.BY_NAME[self.name].bits // 8
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):

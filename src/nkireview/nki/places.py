@@ -21,20 +21,23 @@ class Places:
     def __init__(self, builder: ProgramBuilder) -> None:
         self._builder = builder
         self._cache: dict[tuple[tuple[CodeType, int], ...], int] = {}
+        self._own: dict[CodeType, bool] = {}
         self._files: dict[str, int] = {}
         self.sources: list[Source] = []
 
     def here(self) -> int:
         """The place of the call that led into our own code."""
         frame: FrameType | None = sys._getframe(1)
-        key = []
+        key, own = [], self._own
         while frame is not None and len(key) < _DEPTH:
             code = frame.f_code
-            if code.co_filename.startswith(_NEAR):
-                if key and code.co_name == "run_kernel":
-                    break
-            else:
+            ours = own.get(code)
+            if ours is None:
+                ours = own[code] = code.co_filename.startswith(_NEAR)
+            if not ours:
                 key.append((code, frame.f_lineno))
+            elif key and code.co_name == "run_kernel":
+                break
             frame = frame.f_back
         chain = tuple(key)
         found = self._cache.get(chain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -45,70 +46,118 @@ class NkiInstruction:
         raise Refusal("an instruction has no truth value; did you mean its dst tensor?")
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """What a call records beside its accesses."""
+
+    immediates: int
+    engine: Engine
+    dge: DgeMode
+    label: str
+
+
 def recorder(row: Row) -> Callable[..., NkiInstruction]:
     """The function a kernel calls for a row."""
     operand_names = tuple(operand.name for operand in row.operands)
-    operands = {operand.name: operand for operand in row.operands}
-    positions = tuple(param.name for param in row.signature)
+    slots = {name: at for at, name in enumerate(operand_names)}
 
     def record(*args: Any, **kwargs: Any) -> NkiInstruction:
         trace = current(f"nisa.{row.name}")
-        if len(args) > len(positions):
-            raise Refusal(f"{row.name}: takes {len(positions)} arguments, got {len(args)}")
-        given = dict(zip(positions, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in positions:
-                raise Refusal(f"{row.name}: unknown argument {name!r}, expected {', '.join(positions)}")
-            if name in given:
-                raise Refusal(f"{row.name}: argument {name!r} is given twice")
-            given[name] = value
-        accesses: dict[str, int] = {}
-        immediates: dict[str, Any] = {}
-        engine, dge, label = Engine.unknown, DgeMode.unknown, ""
-        for param in row.signature:
-            name = param.name
-            if name not in given:
-                if param.default is REQUIRED:
-                    raise Refusal(f"{row.name}: argument {name!r} is missing")
-                if trace.release not in param.span or (name in operands and not _is_number(param.default)):
-                    continue
-                value = param.default
+        given = _named(row, trace, args, kwargs) if args else kwargs
+        accesses = [-1] * len(operand_names)
+        plain: list[tuple[str, Any]] = []
+        for name, value in given.items():
+            if type(value) is NkiTensor and name in slots:
+                accesses[slots[name]] = value.access()
             else:
-                value = given[name]
-            if name in operands:
-                if isinstance(value, NkiTensor):
-                    accesses[name] = value.access()
-                elif value is None:
-                    continue
-                elif _is_number(value):
-                    immediates[name] = _number(value)
-                else:
-                    raise Refusal(f"{row.name}: {name} must be a tensor, got {_kind(value)}")
-            elif name == "name":
-                label = "" if value is None else str(value)
-            elif name == "engine":
-                engine = _member(trace, row.name, name, Engine, value)
-            elif name == "dge_mode":
-                dge = _member(trace, row.name, name, DgeMode, value)
-            else:
-                immediates[name] = _immediate(trace, row.name, name, value)
+                plain.append((name, value))
+        present = tuple(access >= 0 for access in accesses)
+        prepared = _prepare(row, trace, present, plain, slots)
         index = trace.builder.append(
             row.name,
             operand_names,
-            [accesses.get(name, -1) for name in operand_names],
-            immediates,
+            accesses,
+            prepared.immediates,
             place=trace.place(),
-            engine=engine,
-            dge=dge,
-            name=label,
+            engine=prepared.engine,
+            dge=prepared.dge,
+            name=prepared.label,
         )
         if trace.on_append is not None:
             trace.on_append(index)
         return NkiInstruction(trace, index)
 
     record.__name__ = record.__qualname__ = row.name
-    record.__doc__ = f"{row.name}({', '.join(positions)})"
+    record.__doc__ = f"{row.name}({', '.join(param.name for param in row.signature)})"
     return record
+
+
+def _named(row: Row, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """All arguments by name; positions are those of the release."""
+    positions = [param.name for param in row.parameters(trace.release)]
+    if len(args) > len(positions):
+        raise Refusal(f"{row.name}: takes {len(positions)} arguments, got {len(args)}")
+    given = dict(zip(positions, args, strict=False))
+    for name, value in kwargs.items():
+        if name in given:
+            raise Refusal(f"{row.name}: argument {name!r} is given twice")
+        given[name] = value
+    return given
+
+
+def _prepare(
+    row: Row, trace: Trace, present: tuple[bool, ...], plain: list[tuple[str, Any]], slots: Mapping[str, int]
+) -> _Prepared:
+    """Immediates, engine and name of a call; calls that differ in their tensors only are prepared once."""
+    try:
+        # repr tells 0.0 from -0.0 and the type 1 from True
+        values = tuple((name, type(value), value, repr(value) if value == 0 else "") for name, value in plain)
+        key = (row.name, present, values)
+        found = trace.prepared.get(key)
+    except TypeError:
+        return _fresh(row, trace, present, plain, slots)
+    if found is None:
+        found = _fresh(row, trace, present, plain, slots)
+        if not any(name in ENUMS and _is_number(value) for name, value in plain):
+            trace.prepared[key] = found
+    return found  # type: ignore[no-any-return]
+
+
+def _fresh(
+    row: Row, trace: Trace, present: tuple[bool, ...], plain: list[tuple[str, Any]], slots: Mapping[str, int]
+) -> _Prepared:
+    given = dict(plain)
+    known = {param.name for param in row.signature}
+    for name in given:
+        if name not in known:
+            expected = ", ".join(param.name for param in row.parameters(trace.release))
+            raise Refusal(f"{row.name}: unknown argument {name!r}, expected {expected}")
+    immediates: dict[str, Any] = {}
+    engine, dge, label = Engine.unknown, DgeMode.unknown, ""
+    for param in row.signature:
+        name = param.name
+        if name in slots and present[slots[name]]:
+            continue
+        if name not in given:
+            if param.default is REQUIRED:
+                raise Refusal(f"{row.name}: argument {name!r} is missing")
+            if trace.release not in param.span or (name in slots and not _is_number(param.default)):
+                continue
+        value = given.get(name, param.default)
+        if name in slots:
+            if _is_number(value):
+                immediates[name] = _number(value)
+            elif value is not None:
+                raise Refusal(f"{row.name}: {name} must be a tensor, got {_kind(value)}")
+        elif name == "name":
+            label = "" if value is None else str(value)
+        elif name == "engine":
+            engine = _member(trace, row.name, name, Engine, value)
+        elif name == "dge_mode":
+            dge = _member(trace, row.name, name, DgeMode, value)
+        else:
+            immediates[name] = _immediate(trace, row.name, name, value)
+    return _Prepared(trace.builder.intern_immediates(immediates), engine, dge, label)
 
 
 def missing(name: str) -> Callable[..., Any]:

@@ -16,7 +16,6 @@ from nkireview.isa.release import Release
 from nkireview.nki.dtypes import DType, of
 from nkireview.nki.errors import NotYetSupported, Refusal
 from nkireview.nki.trace import Trace
-from nkireview.program.access import Access
 from nkireview.program.model import Buffer
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -149,14 +148,13 @@ class NkiTensor:
     def access(self) -> int:
         """The interned access of this view."""
         if self._access < 0:
-            self._access = self._trace.builder.access(
-                Access(
-                    buffer=self._buffer.id,
-                    dtype=str.__str__(self._dtype),
-                    base=self._offset,
-                    pattern=tuple(zip(self._strides, self._shape, strict=True)),
-                    partition=0 if self.on_chip else None,
-                )
+            self._access = self._trace.builder.affine(
+                self._buffer.id,
+                self._dtype.name,
+                self._offset,
+                self._strides,
+                self._shape,
+                0 if self._buffer.memory.on_chip else None,
             )
         return self._access
 
@@ -176,7 +174,9 @@ class NkiTensor:
         return [list(pair) for pair in zip(self._strides, self._shape, strict=True)]
 
     def __getitem__(self, key: Any) -> NkiTensor:
-        items = _expand(key if isinstance(key, tuple) else (key,), self.ndim)
+        items: Sequence[Any] = key if isinstance(key, tuple) else (key,)
+        if len(items) != self.ndim or not all(type(item) is slice for item in items):
+            items = _expand(tuple(items), self.ndim)
         shape: list[int] = []
         strides: list[int] = []
         kept: list[tuple[int, int, int]] = []  # position, size 1 and stride of dropped dimensions
@@ -549,9 +549,14 @@ def _expand(items: tuple[Any, ...], ndim: int) -> list[Any]:
 
 
 def _slice(item: slice, size: int, dim: int) -> tuple[int, int, int]:
-    start = 0 if item.start is None else _integer(item.start, f"slice of dimension {dim}")
-    stop = size if item.stop is None else _integer(item.stop, f"slice of dimension {dim}")
-    step = 1 if item.step is None else _integer(item.step, f"slice of dimension {dim}")
+    start, stop, step = (
+        default
+        if part is None
+        else part
+        if type(part) is int
+        else _integer(part, f"slice of dimension {dim}")
+        for part, default in ((item.start, 0), (item.stop, size), (item.step, 1))
+    )
     if step < 1:
         raise Refusal(f"slice of dimension {dim} has step {step}, expected at least 1")
     start = start + size if start < 0 else start
@@ -562,6 +567,8 @@ def _slice(item: slice, size: int, dim: int) -> tuple[int, int, int]:
 
 
 def _integer(value: Any, what: str) -> int:
+    if type(value) is int:
+        return value
     if isinstance(value, NkiTensor):
         raise NotYetSupported(f"a tensor as {what}")
     if isinstance(value, bool | np.bool_):

@@ -29,6 +29,7 @@ class Trace:
         self.core = 0
         self.builder = ProgramBuilder()
         self.places = Places(self.builder)
+        self.prepared: dict[Any, Any] = {}
         self.on_append: Callable[[int], None] | None = None
         self._shared: list[Buffer] = []
         self._shared_at = 0

@@ -45,7 +45,8 @@ class ProgramBuilder:
         self._strings: dict[str, int] = {}
         self._dtypes: dict[str, int] = {}
         self._places: dict[Place, int] = {}
-        self._accesses: dict[Access, int] = {}
+        self._accesses: dict[tuple[Any, ...], int] = {}
+        self._special: dict[Access, int] = {}
         self._immediates: dict[Hashable, int] = {}
         self._immediate_rows: list[Mapping[str, Any]] = []
         self._extras: dict[int, AccessExtra] = {}
@@ -100,36 +101,70 @@ class ProgramBuilder:
 
     def access(self, access: Access) -> int:
         """Intern an access."""
-        found = self._accesses.get(access)
+        if not (access.bounds or access.index or access.table):
+            strides, counts = zip(*access.pattern, strict=True) if access.pattern else ((), ())
+            return self.affine(access.buffer, access.dtype, access.base, strides, counts, access.partition)
+        found = self._special.get(access)
         if found is None:
-            found = self._accesses[access] = len(self._accesses)
-            self._limit("accesses", found)
-            int64 = self._int64
-            self._int32["access_buffer"].append(access.buffer)
-            self._int8["access_dtype"].append(self._intern(self._dtypes, access.dtype))
-            self._int8["access_partition"].append(-1 if access.partition is None else access.partition)
-            int64["access_base"].append(access.base)
-            for stride, count in access.pattern:
-                int64["axis_stride"].append(stride)
-                int64["axis_count"].append(count)
-            int64["axis_at"].append(len(int64["axis_stride"]))
-            if access.bounds or access.index or access.table:
-                self._extras[found] = AccessExtra(access.bounds, access.index, access.table)
+            strides, counts = zip(*access.pattern, strict=True) if access.pattern else ((), ())
+            found = self._special[access] = self._add_access(
+                access.buffer, access.dtype, access.base, strides, counts, access.partition
+            )
+            self._extras[found] = AccessExtra(access.bounds, access.index, access.table)
         return found
+
+    def affine(
+        self,
+        buffer: int,
+        dtype: str,
+        base: int,
+        strides: tuple[int, ...],
+        counts: tuple[int, ...],
+        partition: int | None,
+    ) -> int:
+        """Intern an access without bounds, index or table; the fields are those of `Access`."""
+        key = (buffer, dtype, base, strides, counts, partition)
+        found = self._accesses.get(key)
+        if found is None:
+            found = self._accesses[key] = self._add_access(*key)
+        return found
+
+    def _add_access(
+        self,
+        buffer: int,
+        dtype: str,
+        base: int,
+        strides: tuple[int, ...],
+        counts: tuple[int, ...],
+        partition: int | None,
+    ) -> int:
+        int64, number = self._int64, len(self._int32["access_buffer"])
+        self._limit("accesses", number)
+        self._int32["access_buffer"].append(buffer)
+        self._int8["access_dtype"].append(self._intern(self._dtypes, dtype))
+        self._int8["access_partition"].append(-1 if partition is None else partition)
+        int64["access_base"].append(base)
+        int64["axis_stride"].extend(strides)
+        int64["axis_count"].extend(counts)
+        int64["axis_at"].append(len(int64["axis_stride"]))
+        return number
 
     def append(
         self,
         opcode: str,
         operand_names: tuple[str, ...],
         operands: Iterable[int],
-        immediates: Mapping[str, Any],
+        immediates: Mapping[str, Any] | int,
         *,
         place: int = -1,
         engine: Engine = Engine.unknown,
         dge: DgeMode = DgeMode.unknown,
         name: str = "",
     ) -> int:
-        """Append an instruction to the open stream; the index of the instruction."""
+        """Append an instruction to the open stream; the index of the instruction.
+
+        immediates: the values by name, or the number that `intern_immediates` gave for them.
+        """
         int32, int64 = self._int32, self._int64
         index = len(int32["opcode"])
         self._limit("instructions", index)
@@ -139,7 +174,9 @@ class ProgramBuilder:
             self._opcode_rows.append(Opcode(opcode, operand_names))
         int32["opcode"].append(code)
         int32["place"].append(place)
-        int32["immediates"].append(self._intern_immediates(immediates))
+        int32["immediates"].append(
+            immediates if isinstance(immediates, int) else self.intern_immediates(immediates)
+        )
         int32["name"].append(self._intern(self._strings, name) if name else -1)
         self._int8["engine"].append(engine.value)
         self._int8["dge"].append(dge.value)
@@ -239,7 +276,8 @@ class ProgramBuilder:
             "dim": np.array([size for b in buffers for size in b.shape], dtype=np.int64),
         }
 
-    def _intern_immediates(self, immediates: Mapping[str, Any]) -> int:
+    def intern_immediates(self, immediates: Mapping[str, Any]) -> int:
+        """Intern the immediates of an instruction."""
         # True, 1 and 1.0 are equal keys but different immediates
         key = tuple((name, _typed(value)) for name, value in immediates.items())
         found = self._immediates.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -40,6 +41,8 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Response:
     imports). The response is the program as one blob, or an ``error`` with kind, message, file and line; kind is
     unsupported, refused, raised, import or limits.
     """
+    # a trace makes many objects and few cycles
+    gc.set_threshold(200_000)
     state = Trace(header["target"], Release.parse(header["release"]), header["lnc"], tuple(header["grid"]))
     sys.path[:0] = header["paths"]
     modules.install()
