@@ -92,7 +92,8 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray | np.generic):
         return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
     if isinstance(left, float):
-        return math.copysign(1, left) == math.copysign(1, right) and (left == right or left != left)
+        both_nan = left != left and right != right
+        return both_nan or (left == right and math.copysign(1, left) == math.copysign(1, right))
     if isinstance(left, list | tuple):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, dict):

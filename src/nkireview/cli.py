@@ -78,6 +78,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--nki",
                 metavar="RELEASE",
+                callback=_release,
                 help="NKI release, 0.2 to 0.6, or legacy; default: the task's, 0.6.",
             ),
             click.option(

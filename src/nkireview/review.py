@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -336,6 +336,7 @@ class _Review:
     def _assemble(self, findings: Sequence[Finding]) -> ReviewRecord:
         request = self.request
         blocked = any(finding.severity is Severity.blocker for finding in findings)
+        status: Literal["acceptable", "rejected", "not reviewed"]
         status = "not reviewed" if self.not_judged else ("rejected" if blocked else "acceptable")
         held = self.traced[0] if self.traced else None
         return ReviewRecord(

@@ -235,10 +235,10 @@ def namespace() -> dict[str, Any]:
     found.update(ALL)
     found.update({region.value: region for region in MemoryRegion}, hbm=MemoryRegion.private_hbm)
     found.update({name: _range(name) for name in ("affine_range", "sequential_range", "static_range")})
-    for value in (ndarray, NkiTensor, NKIObject, MemoryRegion, ds, program_id, num_programs, program_ndim):
-        found[value.__name__] = value
-    for value in (is_hbm, is_sbuf, is_psum, is_on_chip):
-        found[value.__name__] = value
+    for kind in (ndarray, NkiTensor, NKIObject, MemoryRegion):
+        found[kind.__name__] = kind
+    for function in (ds, program_id, num_programs, program_ndim, is_hbm, is_sbuf, is_psum, is_on_chip):
+        found[function.__name__] = function
     found.update(tile_size=TileSize(), DType=str)
     return found
 

@@ -28,7 +28,8 @@ class Places:
     def here(self) -> int:
         """The place of the call that led into our own code."""
         frame: FrameType | None = sys._getframe(1)
-        key, own = [], self._own
+        own = self._own
+        key: list[tuple[CodeType, int]] = []
         while frame is not None and len(key) < _DEPTH:
             code = frame.f_code
             ours = own.get(code)

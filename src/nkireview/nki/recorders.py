@@ -120,7 +120,7 @@ def _prepare(
         found = _fresh(row, trace, present, plain, slots)
         if not any(name in ENUMS and _is_number(value) for name, value in plain):
             trace.prepared[key] = found
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _fresh(

@@ -124,6 +124,7 @@ RULES = (
         "Every limit of the instruction table is re-derived from the Program: partitions, memories, dtypes, sizes, "
         "engines, by target and release. The compiler refuses such a kernel, or the result is undefined.",
         each(_illegal),
+        suppresses=frozenset({"NKR013"}),
     ),
     Rule(
         "NKR002",

@@ -69,7 +69,7 @@ def _function(module: Any, name: str) -> Callable[..., Any]:
     function = found.function if isinstance(found, Kernel) else found
     if not callable(function):
         raise LoadError(f"{name!r} in {module.__file__} is a {type(function).__name__}, expected a function")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def run_kernel(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
