@@ -1,0 +1,150 @@
+"""Rules, findings and records: what binds what, and which cause explains which symptom."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from nkireview.execute import Fault
+from nkireview.record import Legality, OutputResult, ReviewRecord, Run, Setting, Subject
+from nkireview.rules.facts import Facts, Failure, Unreached, WorkloadFacts, WrongOutput
+from nkireview.rules.finding import Dimension, Evidence, Finding, Severity, in_order
+from nkireview.rules.legality import dimension_of
+from nkireview.rules.registry import RULES, judge
+
+SETTING = Setting(value="x", origin="default")
+SUBJECT = Subject(kernel="k", file="k.py", target=SETTING, release=SETTING, lnc=SETTING)
+
+
+def finding(severity: Severity, code: str = "NKR001") -> Finding:
+    return Finding(
+        code=code,
+        severity=severity,
+        dimension=Dimension.tiling,
+        evidence=Evidence.traced,
+        message=severity.value,
+    )
+
+
+def wrong(output: str = "out", in_contract: bool = True) -> WrongOutput:
+    return WrongOutput(output, "too far off", 3, "as drawn" if in_contract else "scale-100", in_contract)
+
+
+def test_codes_are_unique_and_every_rule_explains_itself() -> None:
+    assert len({rule.code for rule in RULES}) == len(RULES)
+    codes = {rule.code for rule in RULES}
+    for rule in RULES:
+        assert len(rule.explanation) > 40 and rule.title and rule.suppresses <= codes
+
+
+def test_severities_are_ordered() -> None:
+    mixed = [
+        finding(severity) for severity in (Severity.note, Severity.blocker, Severity.minor, Severity.major)
+    ]
+    assert [f.severity.value for f in in_order(mixed)] == ["blocker", "major", "minor", "note"]
+
+
+@pytest.mark.parametrize(
+    ("number", "dimension"),
+    [
+        (1, Dimension.tiling),
+        (13, Dimension.memory),
+        (17, Dimension.tiling),
+        (21, Dimension.dma),
+        (30, Dimension.precision),
+        (52, Dimension.hardware),
+        (56, Dimension.sdk),
+    ],
+)
+def test_constraints_belong_to_a_dimension(number: int, dimension: Dimension) -> None:
+    assert dimension_of(number) is dimension
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "integrity"),
+    [
+        ("raised", "NKR003", ""),
+        ("refused", "NKR004", ""),
+        ("no kernel", "NKR004", ""),
+        ("timeout", "NKR005", ""),
+        ("memory", "NKR005", ""),
+        ("limits", "NKR005", ""),
+        ("forged", "NKR006", "integrity"),
+        ("malformed", "NKR006", "integrity"),
+    ],
+)
+def test_each_failure_is_one_blocker(kind: str, code: str, integrity: str) -> None:
+    found = judge(Facts("k", [WorkloadFacts("w", failure=Failure(kind, "because", "k.py:3"))]))
+    assert [(f.code, f.kind, f.severity) for f in found] == [(code, integrity, Severity.blocker)]
+    assert found[0].places == ("k.py:3",) and "because (k.py:3)" in found[0].message
+
+
+def test_a_cause_hides_its_symptoms_in_the_same_workload_only() -> None:
+    undefined = Fault("not executed", -1, -1, "an instruction without a meaning")
+    facts = [
+        WorkloadFacts("one", faults=[undefined], wrong=[wrong()]),
+        WorkloadFacts("two", wrong=[wrong()]),
+    ]
+    assert [(f.code, f.workload) for f in judge(Facts("k", facts))] == [("NKR013", "one"), ("NKR020", "two")]
+
+
+def test_an_unreached_input_is_an_integrity_blocker() -> None:
+    facts = WorkloadFacts("w", unreached=[Unreached("x", "out", "the whole")], wrong=[wrong()])
+    found = judge(Facts("k", [facts]))
+    assert [(f.code, f.kind) for f in found] == [("NKR030", "integrity")]
+    assert "does not depend on the whole of input x" in found[0].message
+
+
+def test_what_the_contract_does_not_ask_for_is_a_note() -> None:
+    found = judge(Facts("k", [WorkloadFacts("w", wrong=[wrong(in_contract=False)])]))
+    assert [(f.code, f.severity) for f in found] == [("NKR021", Severity.note)]
+
+
+def test_the_same_sentence_in_two_workloads_is_one_finding() -> None:
+    facts = [WorkloadFacts(name, mismatch="two tensors") for name in ("a", "b")]
+    found = judge(Facts("k", facts))
+    assert [(f.code, f.workload, f.count) for f in found] == [("NKR022", "a, b", 2)]
+
+
+def test_notes_about_the_file() -> None:
+    found = judge(Facts("k", stubs=["torch"], file_target="trn1", target="trn2", authored=["reference"]))
+    assert [f.code for f in found] == ["NKR042", "NKR043", "NKR044"]
+    assert all(f.severity is Severity.note for f in found)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: OutputResult(name="o", dtype="float32", shape=(1,), status="correct"),
+            "needs its error figures",
+        ),
+        (lambda: OutputResult(name="o", dtype="float32", shape=(1,), status="wrong"), "needs a reason"),
+        (lambda: Run(workload="w", seed=1, status="correct"), "a correct run needs its outputs"),
+        (lambda: Run(workload="w", seed=1, status="not assessed"), "needs a reason"),
+        (lambda: record("acceptable", finding(Severity.blocker)), "an acceptable review has no blocker"),
+        (lambda: record("rejected", finding(Severity.major)), "a rejected review names its blocker"),
+        (lambda: record("not reviewed"), "says why"),
+        (lambda: finding(Severity.note, "E1"), "String should match pattern"),
+    ],
+)
+def test_a_status_binds_its_payload(make: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        make()  # type: ignore[operator]
+
+
+def record(status: str, *findings: Finding, reason: str = "") -> ReviewRecord:
+    return ReviewRecord(
+        tool="t",
+        subject=SUBJECT,
+        status=status,
+        legality=Legality(status="legal"),
+        findings=findings,
+        reason=reason,
+    )
+
+
+def test_exit_codes() -> None:
+    assert int(record("acceptable", finding(Severity.major)).exit_code) == 0
+    assert int(record("rejected", finding(Severity.blocker)).exit_code) == 1
+    assert int(record("not reviewed", reason="void").exit_code) == 2
