@@ -14,7 +14,6 @@ PSUM = frozenset({"psum accumulate onto undefined", "psum accumulate after value
 
 
 def _fault(facts: WorkloadFacts, wanted: frozenset[str] | None) -> Iterator[Draft]:
-    assert facts.program is not None or not facts.faults
     for fault in facts.faults:
         named = fault.kind in UNINITIALISED | UNWRITTEN | PSUM
         if fault.kind in wanted if wanted is not None else not named:
