@@ -36,7 +36,7 @@ def render(record: ReviewRecord) -> RenderableType:
     if record.counts:
         parts.append(_counts(record.counts))
     if record.findings:
-        parts += [Text(), _findings(record.findings)]
+        parts += [Text(), _findings(record.findings, frozenset(item.workload for item in record.counts))]
     parts.append(_foot(record))
     return Group(*parts)
 
@@ -112,11 +112,12 @@ def _correctness(runs: Iterable[Run]) -> RenderableType:
             table.add_row(run.workload, what, "", Text(run.status, style=_run_style(run)))
         for output in run.outputs:
             figures = output.figures
-            numbers = (
-                ("", "", "")
-                if figures is None
-                else (f"{figures.scaled_max:.2e}", f"{figures.rms_ratio:.2e}", _ulps(figures.max_ulps))
-            )
+            if figures is None:
+                numbers = ("", "", "")
+            elif figures.nonfinite_mismatches:
+                numbers = ("not finite", "", "")
+            else:
+                numbers = (f"{figures.scaled_max:.2e}", f"{figures.rms_ratio:.2e}", _ulps(figures.max_ulps))
             style = "green" if output.status == "correct" else ("red" if run.in_contract else "yellow")
             label = f"{output.name} {output.dtype}{list(output.shape)}"
             table.add_row(run.workload, what, label, Text(output.status, style=style), *numbers)
@@ -147,7 +148,7 @@ def _counts(counts: Iterable[CountsRecord]) -> RenderableType:
     return Group(*lines)
 
 
-def _findings(findings: tuple[Finding, ...]) -> RenderableType:
+def _findings(findings: tuple[Finding, ...], workloads: frozenset[str]) -> RenderableType:
     lines: list[RenderableType] = [Text("Findings", style="bold")]
     notes = [finding for finding in findings if finding.severity is Severity.note]
     for finding in findings:
@@ -158,6 +159,8 @@ def _findings(findings: tuple[Finding, ...]) -> RenderableType:
         text.append(f"{finding.code} ", style="dim")
         text.append(f"[{finding.dimension.value}] ", style="dim")
         text.append(finding.message)
+        if finding.workload and len(workloads) > 1:
+            text.append(f" [{finding.workload}]", style="dim")
         if finding.count > 1:
             text.append(f" ({finding.count} times)", style="dim")
         lines.append(text)

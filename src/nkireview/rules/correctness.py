@@ -31,7 +31,10 @@ def _wrong(facts: WorkloadFacts) -> Iterator[Draft]:
             else f"{first.inputs} inputs, seed {first.seed}"
         )
         yield Draft(
-            f"output {output} is wrong ({drawn}): {first.reason}", count=len(items), workload=facts.name
+            f"output {output} is wrong ({drawn}): {first.reason}",
+            count=len(items),
+            workload=facts.name,
+            group=f"{output}, {first.inputs}",
         )
 
 
@@ -41,6 +44,7 @@ def _outside_contract(facts: WorkloadFacts) -> Iterator[Draft]:
             yield Draft(
                 f"output {item.output} on {item.inputs} inputs, which the contract does not ask for: {item.reason}",
                 workload=facts.name,
+                group=f"{item.output}, {item.inputs}",
             )
 
 

@@ -48,7 +48,10 @@ class Evidence(str, Enum):
 
 
 class Finding(BaseModel):
-    """One finding; `places` are ``file:line``, `count` the number of occurrences behind it."""
+    """One finding; `places` are ``file:line``, `count` the number of occurrences behind it.
+
+    `group` names what the finding is about: findings of one rule and group in several workloads are one.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -62,6 +65,7 @@ class Finding(BaseModel):
     kind: str = ""
     citation: str = ""
     workload: str = ""
+    group: str = ""
 
 
 def in_order(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -18,10 +18,10 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
-    """The same sentence in several workloads is one finding."""
+    """The same matter in several workloads is one finding: that of the first."""
     merged: dict[tuple[str, str], Finding] = {}
     for finding in findings:
-        key = (finding.code, finding.message)
+        key = (finding.code, finding.group or finding.message)
         known = merged.get(key)
         if known is None:
             merged[key] = finding

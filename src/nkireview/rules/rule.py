@@ -21,6 +21,7 @@ class Draft:
     citation: str = ""
     severity: Severity | None = None
     dimension: Dimension | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Rule:
                 kind=draft.kind,
                 citation=draft.citation or self.citation,
                 workload=draft.workload,
+                group=draft.group,
             )
 
 
