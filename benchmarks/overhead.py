@@ -22,8 +22,8 @@ from nkireview.execute import execute
 from nkireview.isa.table import ROWS
 from nkireview.program.verify import verify
 from nkireview.requests import from_file
-from nkireview.review import trace
 from nkireview.runner import ForkServer
+from nkireview.tracing import trace
 
 KERNEL = Path(__file__).resolve().parent / "matmul_kernel.py"
 TILE_K, TILE_M, TILE_N = 128, 128, 512

@@ -14,7 +14,7 @@ from nkireview.isa import dtypes
 from nkireview.numerics.inputs import Scalar, Spec, draw_all
 from nkireview.program.tree import EnumLeaf, Group, Node, ScalarLeaf, TensorLeaf
 from nkireview.runner import ForkServer, Job, Limits
-from nkireview.runner.tree import EnumNode, ObjectNode, decode, encode, leaves, map_leaves
+from nkireview.runner.tree import EnumNode, ObjectNode, TreeError, decode, encode, leaves, map_leaves
 
 Array = NDArray[Any]
 STRUCTURE_SEED = 0
@@ -162,7 +162,10 @@ def call(
     if error:
         place = f" ({Path(error['file']).name}:{error['line']})" if error.get("file") else ""
         raise ReferenceFailed(f"{what} {callee}: {error['type']}: {error['message']}{place}")
-    return decode(outcome.header["result"], outcome.blobs)
+    try:
+        return decode(outcome.header["result"], outcome.blobs)
+    except (TreeError, KeyError) as problem:
+        raise ReferenceFailed(f"{what} {callee}: its result cannot be read: {problem}") from None
 
 
 def _node(value: Any, tensors: list[tuple[tuple[int, ...], str]], path: str) -> Node:

@@ -19,10 +19,11 @@ from nkireview.isa.release import Release
 from nkireview.record import ExitCode, ReviewRecord
 from nkireview.report import machine, terminal
 from nkireview.requests import UsageError, from_file, from_task, with_limits
-from nkireview.review import Request, review
+from nkireview.review import review
 from nkireview.run import RunFailed, run, save_outputs
 from nkireview.runner import ForkServer, RunnerError
 from nkireview.task import TaskError, resolve
+from nkireview.tracing import Request
 
 OUT = "nkireview-out"
 WRONG_CALL = int(ExitCode.not_judged)

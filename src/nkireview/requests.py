@@ -16,7 +16,10 @@ from nkireview.numerics.inputs import (
     parse_distribution,
     parse_input,
 )
-from nkireview.review import (
+from nkireview.rules.facts import Failure
+from nkireview.task import Submission, Task
+from nkireview.task import Workload as TaskWorkload
+from nkireview.tracing import (
     DEFAULT_SEEDS,
     Request,
     Workload,
@@ -24,9 +27,6 @@ from nkireview.review import (
     settle_release,
     settle_target,
 )
-from nkireview.rules.facts import Failure
-from nkireview.task import Submission, Task
-from nkireview.task import Workload as TaskWorkload
 
 
 class UsageError(ValueError):

@@ -13,9 +13,10 @@ from nkireview.isa import dtypes
 from nkireview.numerics.errors import ErrorFigures, compare
 from nkireview.program.verify import verify
 from nkireview.record import OutputSummary, RunSummary
-from nkireview.review import Request, counts_record, trace
+from nkireview.review import counts_record
 from nkireview.runner import ForkServer
 from nkireview.runner.tree import leaves
+from nkireview.tracing import Request, trace
 
 
 class RunFailed(Exception):

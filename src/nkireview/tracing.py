@@ -1,0 +1,171 @@
+"""What is reviewed, and how it is traced: a request, its settings by precedence, a sealed Program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nkireview import hardware
+from nkireview.arguments import Arguments, Callee, InputSource
+from nkireview.checks.source import SourceFacts
+from nkireview.isa.release import LATEST, Release
+from nkireview.numerics.limits import Policy
+from nkireview.program.codec import load
+from nkireview.program.errors import ProgramError
+from nkireview.program.program import Program
+from nkireview.program.tree import to_json
+from nkireview.record import Setting
+from nkireview.rules.facts import Failure
+from nkireview.runner import ForkServer, Job, Limits
+
+TRACE = "nkireview.runner.trace:trace"
+FAILURES = frozenset({"raised", "refused", "import", "limits"})
+DEFAULT_SEEDS = 2
+DEFAULT_TARGET = "trn2"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One set of inputs; `seeds` is how many are executed, `hostile` what its contract allows."""
+
+    name: str
+    inputs: InputSource
+    schedule_only: bool = False
+    seeds: int = DEFAULT_SEEDS
+    hostile: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to review."""
+
+    source: SourceFacts | None
+    file: Path
+    kernel: str
+    reference: Callee | None
+    workloads: Sequence[Workload]
+    target: Setting
+    release: Setting
+    lnc: Setting
+    policy: Callable[[int], Policy | None] = lambda _: None
+    task: str = ""
+    submission: str = ""
+    authored: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    seed: int | None = None
+    failure: Failure | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+def settle_target(asked: str | None, task: str | None, source: SourceFacts | None) -> Setting:
+    """The target by precedence: command line, task, the file's own setting, trn2."""
+    from_file = source.target if source else None
+    known = from_file if from_file in (*hardware.TARGETS, "inf2") else None
+    for value, origin in ((asked, "--target"), (task, "task"), (known, "the file")):
+        if value:
+            return Setting(value=hardware.target(value).name, origin=origin)
+    return Setting(value=DEFAULT_TARGET, origin="default")
+
+
+def settle_release(asked: str | None, task: Release | None) -> Setting:
+    """The release by precedence: command line, task, the latest."""
+    if asked:
+        return Setting(value=str(Release.parse(asked)), origin="--nki")
+    if task:
+        return Setting(value=str(task), origin="task")
+    return Setting(value=str(LATEST), origin="default")
+
+
+def settle_lnc(asked: int | None, task: int | None) -> Setting:
+    """LNC by precedence: command line, task, 1."""
+    for value, origin in ((asked, "--lnc"), (task, "task")):
+        if value:
+            return Setting(value=str(value), origin=origin)
+    return Setting(value="1", origin="default")
+
+
+@dataclass
+class Traced:
+    """A workload with its arguments' structure and what the trace gave."""
+
+    workload: Workload
+    structure: Arguments
+    program: Program | None = None
+    failure: Failure | None = None
+    unsupported: str = ""
+    stubs: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    not_held: tuple[str, ...] = ()
+
+
+def trace(request: Request, workload: Workload, server: ForkServer) -> Traced:
+    """Trace a workload in a child. Its seeds are drawn only after the Program is sealed."""
+    structure = workload.inputs.structure(server, request.limits)
+    found = Traced(workload, structure)
+    node, tensors = structure.node()
+    lnc = int(request.lnc.value)
+    header = {
+        "file": str(request.file.resolve()),
+        "kernel": request.kernel,
+        "target": request.target.value,
+        "release": request.release.value,
+        "lnc": lnc,
+        "grid": [lnc] if lnc > 1 else [],
+        "parameters": to_json(node),
+        "tensors": [[list(shape), dtype] for shape, dtype in tensors],
+        "paths": list(request.paths),
+    }
+    outcome = server.run(Job(TRACE, header, [], request.limits))
+    found.held, found.not_held = outcome.held, outcome.not_held
+    if outcome.status != "done":
+        found.failure = Failure(outcome.status, outcome.detail)
+        return found
+    try:
+        _read(outcome.header, found)
+        if not found.failure and not found.unsupported:
+            program = load(outcome.blobs[0]) if outcome.blobs else None
+            _check_sealed(program, header, node, tensors)
+            found.program = program
+    except ProgramError as error:
+        found.failure = Failure("forged", str(error))
+    except (KeyError, TypeError, AttributeError):
+        found.failure = Failure("forged", "the answer of the child is malformed")
+    return found
+
+
+def _read(answer: Mapping[str, Any], found: Traced) -> None:
+    """Take over what the child says of stubs and errors; it is untrusted."""
+    found.stubs = tuple(str(name) for name in answer.get("stubs", ()))
+    error = answer.get("error")
+    if error:
+        place = f"{Path(str(error['file'])).name}:{error['line']}" if error.get("file") else ""
+        if error["kind"] == "unsupported":
+            found.unsupported = f"{error['message']}{f' ({place})' if place else ''}"
+        elif error["kind"] in FAILURES:
+            found.failure = Failure(str(error["kind"]), str(error["message"]) or "no reason given", place)
+        else:
+            raise KeyError(error["kind"])
+
+
+def _check_sealed(
+    program: Program | None, header: Mapping[str, Any], node: Any, tensors: Sequence[Any]
+) -> None:
+    """A Program must be the one that was asked for."""
+    if program is None:
+        raise ProgramError("the child returned no program")
+    head = program.header
+    for name in ("kernel", "target", "release", "lnc"):
+        if getattr(head, name) != header[name]:
+            raise ProgramError(
+                f"the program's {name} is {getattr(head, name)!r}, {header[name]!r} was asked for"
+            )
+    if list(head.grid) != header["grid"] or to_json(program.parameters) != to_json(node):
+        raise ProgramError("the program's grid or parameters are not those of the request")
+    for at, (shape, dtype) in enumerate(tensors):
+        buffer = program.buffer(at)
+        if (buffer.shape, buffer.dtype) != (tuple(shape), dtype) or buffer.memory.on_chip:
+            raise ProgramError(
+                f"parameter buffer {at} is {buffer.dtype}{list(buffer.shape)}, not {dtype}{list(shape)}"
+            )
