@@ -344,6 +344,35 @@ def test_a_task_that_zeros_would_pass_is_void(tmp_path: Path) -> None:
     assert code == 2 and "the task is void" in output
 
 
+def test_a_task_whose_reference_ignores_its_inputs_is_void(tmp_path: Path) -> None:
+    kernel = write(tmp_path, "def k(x):\n    return body(x)")
+    (tmp_path / "ref.py").write_text(
+        "import numpy as np\ndef ref(x): return np.cos(np.arange(8192.0)).reshape(128, 64)\n"
+    )
+    code, output = run(
+        *("review", str(kernel), "--input", "x=f32[128,64]", "--reference", f"{tmp_path}/ref.py:ref"),
+        *("--out", str(tmp_path / "out")),
+    )
+    assert code == 2 and "the task is void: no change of any input changes the reference" in output
+
+
+def test_inputs_are_called_by_the_kernels_parameters(server: ForkServer, tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(alpha, beta):\n    return body(alpha)")
+    (tmp_path / "ref.py").write_text("def ref(a, b): return 2 * a + b\n")
+    request = from_file(
+        path,
+        kernel=None,
+        reference=f"{tmp_path}/ref.py:ref",
+        inputs=("x=f32[128,64]", "y=f32[128,64]"),
+        inputs_from=None,
+        target=None,
+        nki=None,
+        lnc=None,
+    )
+    code, message = blocker(review(request, server))
+    assert code == "NKR030" and "does not depend on the whole of input beta" in message
+
+
 def test_json_is_the_only_thing_on_standard_output(tmp_path: Path) -> None:
     kernel = write(tmp_path, "def k(x):\n    print('noise')\n    return body(x)")
     command = [sys.executable, "-m", "nkireview", "review", str(kernel), "--reference", f"{kernel}:ref"]

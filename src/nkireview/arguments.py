@@ -73,10 +73,21 @@ class Arguments:
         positional, keywords = map_leaves(self.tree, lambda _: next(fresh))
         return Arguments(positional, keywords)
 
-    def node(self) -> tuple[Node, list[tuple[tuple[int, ...], str]]]:
-        """The tree of a Program's parameters, and shape and dtype of each tensor, in order."""
+    def node(self, names: Sequence[str] = ()) -> tuple[Node, list[tuple[tuple[int, ...], str]]]:
+        """The tree of a Program's parameters, and shape and dtype of each tensor, in order.
+
+        names: of the kernel's parameters, by which positional arguments are called; their positions otherwise.
+        """
         tensors: list[tuple[tuple[int, ...], str]] = []
-        return _node(self.tree, tensors, "arguments"), tensors
+        called = {
+            names[at] if at < len(names) else str(at): value for at, value in enumerate(self.positional)
+        }
+        parts = (
+            _group("tuple", called, tensors, "arguments"),
+            _group("dict", self.keywords, tensors, "arguments"),
+        )
+        # both keys are empty, so that a path begins with the parameter's name
+        return Group("tuple", ("", ""), parts), tensors
 
     def same_structure(self, other: Arguments) -> bool:
         """True where only the values of the tensors differ."""

@@ -115,6 +115,8 @@ class _Review:
                     self.bench.clock("probes"),
                 ):
                     unreached = tuple(runs.unreached(paths, seeds[0]))
+                if runs.constant:
+                    self.not_judged = "the task is void: no change of any input changes the reference"
         self.runs.extend(runs.records)
         return replace(
             facts,

@@ -13,6 +13,7 @@ import numpy as np
 from nkireview.arguments import Arguments, Array, ReferenceFailed, call
 from nkireview.checks.provenance import Provenance
 from nkireview.execute import Execution, OutputValue, execute
+from nkireview.isa import dtypes
 from nkireview.numerics.errors import ErrorFigures, ExactFigures
 from nkireview.numerics.inputs import hostile
 from nkireview.numerics.limits import Limits as Tolerance
@@ -61,6 +62,8 @@ class Runs:
         self.wrong: list[WrongOutput] = []
         self.written: tuple[str, ...] = ()
         self.mismatch = ""
+        self.constant = False
+        """True where no change of any input changes the reference."""
         self._drawn: tuple[Arguments, list[Array]] | None = None
 
     def one(self, seed: int, kind: str, *, in_contract: bool) -> None:
@@ -83,6 +86,9 @@ class Runs:
         self.mismatch = self._mismatch(wanted)
         if self.mismatch:
             self.records.append(self._record(seed, kind, in_contract, (), self.mismatch))
+            return
+        if kind != "as drawn" and not self._representable(wanted):
+            self.records.append(self._unassessed(seed, kind, in_contract))
             return
         with self.bench.clock("compare"):
             limits = self.limits if kind == "as drawn" else self._limits(self._conditioning(arguments, seed))
@@ -114,7 +120,9 @@ class Runs:
         arguments, _ = self._drawn
         seen: set[tuple[str, int]] = set()
         named = dict(zip(self._paths(), arguments.arrays(), strict=True))
-        for influence in probe(lambda arrays: self._reference(arguments.replaced(arrays)), named, seed):
+        influences = probe(lambda arrays: self._reference(arguments.replaced(arrays)), named, seed)
+        self.constant = bool(influences) and not any(influence.changed for influence in influences)
+        for influence in influences:
             path, output = influence.input_path, influence.output_index
             if not influence.changed or (path, output) in seen or self._aliased(path):
                 continue
@@ -193,6 +201,21 @@ class Runs:
             figures=_figures(verdict),
             limits={"rtol": limits.rtol, "atol": limits.atol, "rms": limits.rms, "absolute": limits.absolute},
             reason=verdict.reason,
+        )
+
+    def _representable(self, wanted: Sequence[Array]) -> bool:
+        """True where each output has an element of the reference that its dtype can hold."""
+        largest = [dtypes.BY_NAME[limits.dtype].max_finite for limits in self.limits]
+        return all(bool((np.abs(value) <= most).any()) for value, most in zip(wanted, largest, strict=True))
+
+    def _unassessed(self, seed: int, kind: str, in_contract: bool) -> Run:
+        return Run(
+            workload=self.traced.workload.name,
+            seed=seed,
+            inputs=kind,
+            in_contract=in_contract,
+            status="not assessed",
+            reason="no element of the reference fits the dtype of the output on these inputs",
         )
 
     def _record(

@@ -104,7 +104,8 @@ def trace(request: Request, workload: Workload, server: ForkServer) -> Traced:
     """Trace a workload in a child. Its seeds are drawn only after the Program is sealed."""
     structure = workload.inputs.structure(server, request.limits)
     found = Traced(workload, structure)
-    node, tensors = structure.node()
+    names = request.source.parameters(request.kernel) if request.source else ()
+    node, tensors = structure.node(names)
     lnc = int(request.lnc.value)
     header = {
         "file": str(request.file.resolve()),

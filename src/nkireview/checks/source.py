@@ -23,6 +23,7 @@ class Definition:
     name: str
     line: int
     kernel: bool
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class SourceFacts:
     definitions: tuple[Definition, ...]
     target: str | None
     legacy: bool
+
+    def parameters(self, name: str) -> tuple[str, ...]:
+        """Parameter names of a function, in order; empty where it is not defined here."""
+        return next((item.parameters for item in self.definitions if item.name == name), ())
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -91,7 +96,8 @@ def _definitions(tree: ast.Module) -> list[Definition]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             marked = any(_decorator(item) for item in node.decorator_list)
-            found.append(Definition(node.name, node.lineno, marked))
+            names = tuple(item.arg for item in (*node.args.posonlyargs, *node.args.args))
+            found.append(Definition(node.name, node.lineno, marked, names))
     return found
 
 

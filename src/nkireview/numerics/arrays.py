@@ -86,6 +86,7 @@ def root_mean_square(array: Array) -> float:
     for window in windows(*matrix.shape):
         block = float64(matrix[window])
         finite = block[np.isfinite(block)]
-        total += float(np.dot(finite, finite))
+        with np.errstate(over="ignore"):
+            total += float(np.dot(finite, finite))
         count += finite.size
     return float(np.sqrt(total / count)) if count else 0.0
