@@ -17,6 +17,7 @@ from typing import Any, Literal
 import pytest
 from click.testing import CliRunner, Result
 
+from nkireview.cli import main as cli
 from nkireview.record import (
     CountsRecord,
     Figures,
@@ -53,7 +54,7 @@ ROW: dict[str, Any] = {
     "tag": "v1",
     "paths": ["docs"],
     "cut": {"file": "docs/page.rst", "block": 1},
-    "command": "review {cut} --reference {compat}/tiny.py:tiny",
+    "command": "review {cut}\n--reference {compat}/tiny.py:tiny",
     "expected": {"exit": 0, "runs": "correct"},
     "note": "A kernel.",
 }
@@ -183,11 +184,9 @@ def test_every_adaptor_function_exists() -> None:
 
 
 def test_every_option_exists() -> None:
-    from nkireview.cli import main
-
     for row in SUITE.rows:
         name, *words = row.arguments()
-        known = {option for parameter in main.commands[name].params for option in parameter.opts}
+        known = {option for parameter in cli.commands[name].params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known, row.id
 
 

@@ -10,8 +10,10 @@ from execute_kit import Kernel, counted
 
 from nkireview.checks.counts import Counts, contiguous_run, counts
 from nkireview.isa.enums import Engine
+from nkireview.isa.table import ROWS
 from nkireview.program.call import Tile
 from nkireview.program.errors import ProgramError
+from nkireview.program.model import Loop
 
 
 def of(kernel: Kernel) -> Counts:
@@ -97,6 +99,16 @@ def test_a_loop_without_static_bounds_counts_once_and_says_so() -> None:
         kernel.call("tensor_copy", dst=tile, src=tile)
     found = of(kernel)
     assert found.instructions == 1 and found.assumed_trips
+
+
+def test_malformed_loops_count_once_and_say_so() -> None:
+    kernel = Kernel()
+    tile = kernel.sbuf(128, 8)
+    for _ in range(4):
+        kernel.call("tensor_copy", dst=tile, src=tile)
+    loops = (Loop("for", 0, 3, 0, 0, 2), Loop("for", 1, 4, 1, 0, 2))
+    found = counts(replace(kernel.program(), loops=loops), ROWS)
+    assert found.instructions == 4 and found.assumed_trips
 
 
 def test_trips_beyond_64_bits() -> None:

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nkireview.checks import provenance as module
-from nkireview.checks.loops import nests
 from nkireview.checks.provenance import Provenance, provenance
 from nkireview.checks.storage import whole_accesses
 from nkireview.isa.table import ROWS
@@ -467,6 +466,15 @@ def test_nested_loops() -> None:
     assert reaching(kernel) == {"p0"}
 
 
+def test_loops_that_are_not_nested_are_taken_to_reach_everything() -> None:
+    kernel = Kernel()
+    x, _ = two(kernel)
+    kernel.store(x)
+    program = replace(kernel.program(), loops=(Loop("for", 0, 2, 0, 0, 2), Loop("for", 1, 3, 1, 0, 2)))
+    found = provenance(program, ROWS)
+    assert not found.complete and set(found.outputs[0].parameters) == {"p0", "p1"}
+
+
 def test_the_register_of_a_loop_is_a_source() -> None:
     kernel = Kernel()
     n, x = kernel.argument(counted(1, 1, dtype=np.int32)), kernel.load(counted(128, 8))
@@ -544,18 +552,6 @@ def test_an_entangled_program_is_taken_to_reach_everything(monkeypatch: pytest.M
     found = paths(kernel)
     assert not found.complete
     assert set(found.outputs[0].parameters) == {"p0", "p1"} and found.coverage("p1", 0).all()
-
-
-def test_nests() -> None:
-    def loop(start: int, stop: int) -> Loop:
-        return Loop("for", start, stop, 0, 0, 2)
-
-    outer, inner, after, empty = loop(1, 6), loop(2, 5), loop(6, 9), loop(3, 3)
-    (first, second) = nests([inner, after, outer, empty], 0, 10)
-    assert (first.loop, [each.loop for each in first.inner], second.loop) == (outer, [inner], after)
-    assert nests([outer], 2, 10) == []
-    with pytest.raises(ValueError, match=r"loops \[1, 6\) and \[4, 8\) overlap"):
-        nests([outer, loop(4, 8)], 0, 10)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), min_size=1, max_size=12), st.integers(0, 5))

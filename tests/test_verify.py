@@ -24,7 +24,8 @@ from nkireview.program.access import Access, Bound, Index
 from nkireview.program.errors import ProgramError
 from nkireview.program.footprint import Form, ranges
 from nkireview.program.interning import intern, members
-from nkireview.program.model import Output
+from nkireview.program.loops import nests
+from nkireview.program.model import Loop, Output, Stream
 from nkireview.program.placement import merge, unaligned
 from nkireview.program.program import Program
 from nkireview.program.tree import Group
@@ -639,6 +640,7 @@ def test_the_axis_that_an_index_replaces_does_not_count() -> None:
     [
         ({"partition": None}, "is on chip and has no partition axis"),
         ({"pattern": ((8, 128), (1, 0))}, "has no elements"),
+        ({"dtype": "int32", "partition": None}, "is on chip and has no partition axis"),
         ({"bounds": (Bound((1,), 0),)}, "has a bound of another rank than its access"),
         ({"index": Index("vector", 0, 7, 1)}, "is indexed along axis 7 of 2"),
     ],
@@ -663,6 +665,45 @@ def test_a_partition_axis_in_hbm_and_a_table_of_another_shape() -> None:
         "dma_copy: src is in HBM and has a partition axis",
         "dma_copy: src has a table of offsets of another shape or dtype than its access",
     ]
+
+
+def test_a_row_that_holds_no_whole_number_of_elements() -> None:
+    kernel = Kernel()
+    tile = kernel.sbuf(128, 3, dtype="bfloat16")
+    view = replace(tile, dtype="float32", pattern=((1, 128), (1, 1)))
+    kernel.call("tensor_copy", dst=kernel.sbuf(128, 1), src=view)
+    violation = one(kernel)
+    assert text(violation) == (
+        "tensor_copy: src reads rows of 6 bytes as float32, which they hold no whole number of"
+    )
+    assert violation.blocking
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_classes_of_accesses_hide_no_breach(data: st.DataObject) -> None:
+    """A tile of 40 x 12 read in many ways, judged together and each on its own."""
+    axis = st.tuples(st.integers(-3, 5), st.integers(1, 6))
+    access = st.tuples(
+        st.integers(-14, 500),
+        st.sampled_from([12, 12, 12, 24, 6]),
+        st.integers(1, 41),
+        st.lists(axis, max_size=2),
+    )
+    drawn = data.draw(st.lists(access, min_size=1, max_size=12))
+
+    def kernel_of(parts: list[tuple[int, int, int, list[tuple[int, int]]]]) -> Kernel:
+        kernel = Kernel()
+        tile = kernel.sbuf(40, 12, name="t")
+        for base, stride, count, axes in parts:
+            size = math.prod(count for _, count in axes)
+            src = replace(tile, base=base, pattern=((stride, count), *axes))
+            kernel.call("dma_copy", dst=kernel.hbm(count, size), src=src)
+        return kernel
+
+    together = [(v.number, v.subject, text(v), v.blocking) for v in check(kernel_of(drawn))]
+    alone = [(v.number, v.subject, text(v), v.blocking) for part in drawn for v in check(kernel_of([part]))]
+    assert together == alone
 
 
 # buffers and outputs
@@ -791,6 +832,33 @@ def test_rule_109_cores() -> None:
     kernel = Kernel("trn1", lnc=2)
     assert one(kernel).message == "kernel: LNC 2 is not possible, expected 1 on trn1"
     assert check(Kernel("trn2", lnc=2)) == ()
+
+
+def looped(*spans: tuple[int, int], length: int = 10) -> Program:
+    kernel = Kernel()
+    tile = kernel.sbuf(128, 8)
+    for _ in range(length):
+        kernel.call("tensor_copy", dst=tile, src=tile)
+    return replace(kernel.program(), loops=tuple(Loop("for", start, stop, 0, 0, 2) for start, stop in spans))
+
+
+def test_loops_are_nested() -> None:
+    assert verify(looped((1, 6), (2, 5), (6, 9), (3, 3))) == ()
+    ((first, second),) = nests(looped((2, 5), (6, 9), (1, 6)))
+    assert [nest.loop.start for nest in (first, *first.inner, second)] == [1, 2, 6]
+    (violation,) = verify(looped((1, 6), (4, 8)))
+    assert violation.message == "kernel: loops [1, 6) and [4, 8) overlap on trn2" and violation.blocking
+    (deep,) = verify(looped(*[(0, 10)] * 65))
+    assert deep.message.startswith("kernel: loop [0, 10) lies inside 64 others")
+    assert verify(looped(*[(0, 10)] * 64)) == ()
+
+
+def test_a_loop_stays_in_its_stream() -> None:
+    program = looped((3, 7))
+    streams = (Stream(0, 0, 0, 5), Stream(0, 1, 5, 10))
+    (violation,) = verify(replace(program, streams=streams))
+    assert violation.message == "kernel: loop [3, 7) leaves the stream of core 0 on trn2"
+    assert [len(found) for found in nests(replace(looped((0, 5), (6, 7), (7, 9)), streams=streams))] == [1, 2]
 
 
 def test_violations_come_in_order() -> None:

@@ -15,9 +15,10 @@ from nkireview.isa.enums import Engine, Memory
 from nkireview.isa.row import Flow, Row
 from nkireview.program.call import CallView, Tile
 from nkireview.program.interning import Classes, by_opcode, intern
+from nkireview.program.loops import nests
 from nkireview.program.placement import merge
 from nkireview.program.program import Program
-from nkireview.program.verify import Calls, Scope, distinct_calls
+from nkireview.program.scope import Calls, Scope, distinct_calls
 
 UNKNOWN = "unknown"
 
@@ -29,7 +30,8 @@ class Counts:
     `by_engine`: instructions by the name of the engine that runs them. `bytes_by_route`: bytes that DMAs read, by
     ``from->to`` (hbm, sbuf, psum). `multiply_accumulates`: of matmuls, transposes by matmul left out; `flops` are
     two for each. `smallest_run` and `median_run`: bytes of the contiguous runs that DMA transfers fall into, the
-    median over all runs; None where there is no DMA. `assumed_trips`: a loop without static bounds counts as one trip.
+    median over all runs; None where there is no DMA. `assumed_trips`: a loop without static bounds, or loops that are
+    not nested, count as one trip.
     """
 
     instructions: int
@@ -59,7 +61,7 @@ def counts(program: Program, rows: Mapping[str, Row]) -> Counts:
     Raise ProgramError where the header names an unknown target or release.
     """
     scope = Scope.of(program, rows)
-    trips = loop_trips(program)
+    trips, assumed = _trips(program)
     tally = _Tally()
     for code, instructions, accesses in by_opcode(program):
         opcode = program.opcodes[code]
@@ -84,7 +86,7 @@ def counts(program: Program, rows: Mapping[str, Row]) -> Counts:
         dma_transfers=tally.dma_transfers,
         smallest_run=min(tally.runs, default=None),
         median_run=_median(tally.runs),
-        assumed_trips=any(loop.trips is None for loop in program.loops),
+        assumed_trips=assumed,
     )
 
 
@@ -92,14 +94,28 @@ Times = NDArray[np.int64] | NDArray[np.object_]
 
 
 def loop_trips(program: Program) -> Times:
-    """How often each instruction runs: the product of the trips of the loops around it, 1 for those not known."""
+    """How often each instruction runs: the product of the trips of the loops around it, 1 for those not known.
+
+    Raise ValueError where the loops are malformed.
+    """
     if not program.loops:
         return np.ones(len(program), np.int64)
     found = np.ones(len(program), object)  # Python integers, which a product of trips cannot overflow
-    for loop in program.loops:
-        if loop.trips not in (None, 1):
-            found[loop.start : loop.stop] *= loop.trips
+    left = [nest for nested in nests(program) for nest in nested]
+    while left:
+        nest = left.pop()
+        left.extend(nest.inner)
+        if nest.loop.trips not in (None, 1):
+            found[nest.loop.start : nest.loop.stop] *= nest.loop.trips
     return found
+
+
+def _trips(program: Program) -> tuple[Times, bool]:
+    """The trips of each instruction, and whether some of them had to be assumed."""
+    try:
+        return loop_trips(program), any(loop.trips is None for loop in program.loops)
+    except ValueError:
+        return np.ones(len(program), np.int64), True
 
 
 def _weights(classes: Classes, times: Times) -> list[int]:

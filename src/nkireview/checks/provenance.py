@@ -14,12 +14,12 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from nkireview.checks.loops import Nest, nests
 from nkireview.checks.storage import INDEXED, READS, WHOLE, WRITES, Storage, loop_registers, storage
 from nkireview.isa import dtypes
 from nkireview.isa.row import Row
 from nkireview.program.access import Access
 from nkireview.program.footprint import Form, allowed, offsets, ranges
+from nkireview.program.loops import Nest, nests
 from nkireview.program.program import Program
 
 Mask = NDArray[np.bool_]
@@ -148,31 +148,34 @@ class _Walk:
         self._read: dict[int, dict[int, int]] = {
             int(held.of_buffer[buffer]): {} for _, buffer in program.parameter_buffers
         }
+        self._of_stream = [self._touched(stream.start, stream.stop) for stream in program.streams]
         self._shared = self._touched_by_several()
-        self._live: list[int] = []
+        self._live = [0] * held.count
         self._depth = 0
         self._visits = 0
 
     def run(self) -> bool:
-        """Walk until nothing changes; False where that takes too long."""
-        kept = dict.fromkeys(self._shared, 0)
-        while True:
-            before = dict(kept)
-            for stream in reversed(self._program.streams):
-                self._live = [0] * self._held.count
-                for place, bits in kept.items():
-                    self._live[place] = bits
-                self._final = dict(self._returned)
-                try:
-                    self._walk(
-                        stream.start, stream.stop, nests(self._program.loops, stream.start, stream.stop)
-                    )
-                except (_Entangled, ValueError):
-                    return False
-                self._replaced.update(self._returned.keys() - self._final.keys())
-                kept = {place: self._live[place] for place in kept}
-            if kept == before:
-                return True
+        """Walk until nothing changes; False where that takes too long or the loops are malformed."""
+        try:
+            loops = nests(self._program)
+            while self._round(loops):
+                pass
+        except (_Entangled, ValueError):
+            return False
+        return True
+
+    def _round(self, loops: Sequence[Sequence[Nest]]) -> bool:
+        """Walk all streams; True where what several of them touch has changed."""
+        live = self._live
+        before = [live[place] for place in self._shared]
+        for stream, touched, nested in zip(self._program.streams, self._of_stream, loops, strict=True):
+            for place in touched:
+                if place not in self._shared:
+                    live[place] = 0
+            self._final = dict(self._returned)
+            self._walk(stream.start, stream.stop, nested)
+            self._replaced.update(self._returned.keys() - self._final.keys())
+        return before != [live[place] for place in self._shared]
 
     def writers(self, output: int) -> tuple[int, ...]:
         """The places of the last writers of an output."""
@@ -198,14 +201,11 @@ class _Walk:
             mask |= bit
         return mask
 
-    def _touched_by_several(self) -> set[int]:
-        streams = self._program.streams
-        if len(streams) < 2:
-            return set()
+    def _touched_by_several(self) -> frozenset[int]:
         count = np.zeros(self._held.count, np.int64)
-        for stream in streams:
-            count[self._touched(stream.start, stream.stop)] += 1
-        return set(np.flatnonzero(count > 1).tolist())
+        for touched in self._of_stream:
+            count[touched] += 1
+        return frozenset(np.flatnonzero(count > 1).tolist())
 
     def _touched(self, start: int, stop: int) -> list[int]:
         """The places that the instructions [start, stop) may read or write, and those that overlap them."""

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nkireview.checks.loops import Nest, nests
 from nkireview.checks.storage import WHOLE, Storage, role_of, storage
 from nkireview.execute.flow import RegisterUse, register_use
 from nkireview.isa import dtypes
@@ -29,8 +28,9 @@ from nkireview.isa.enums import Engine
 from nkireview.isa.row import Flow, Role, Row
 from nkireview.program.call import CallView, Tile
 from nkireview.program.interning import Ints, by_opcode
+from nkireview.program.loops import Nest, nests
 from nkireview.program.program import Program
-from nkireview.program.verify import Scope, distinct_calls
+from nkireview.program.scope import Scope, distinct_calls
 
 ROUNDING = frozenset({"add", "subtract", "multiply", "average"})
 ADDING = frozenset({"add", "subtract"})
@@ -129,12 +129,17 @@ class _Lengths:
         self._whole: list[int] = (held.use & WHOLE).tolist()
         self._recipes, recipe = _recipes(scope)
         self._recipe: list[int] = recipe.tolist()
-        self._class: list[int] = scope.views.of.tolist()
-        self._boxes = [_box(tile) for tile in scope.tiles]
+        self._position: list[int] = scope.positions.of.tolist()
+        self._boxes = [_box(scope.tile(access)) for access in scope.positions.first.tolist()]
         self._content: dict[int, dict[int, int]] = {}
         self._before: dict[int, int] = {}
         self._registers: dict[Engine, int] = {}
         self._visits = 0
+        self._loops: Sequence[Sequence[Nest]]
+        try:
+            self._loops = nests(program)
+        except ValueError:
+            self._loops = [()] * len(program.streams)
         self._start()
 
     def run(self) -> None:
@@ -143,12 +148,8 @@ class _Lengths:
         self._before = {place: self._content[place][_BUFFER] for place in hbm} if self._visits else {}
         self._content = {}
         self._start()
-        for stream in self._program.streams:
+        for stream, loops in zip(self._program.streams, self._loops, strict=True):
             self._registers = {}
-            try:
-                loops = nests(self._program.loops, stream.start, stream.stop)
-            except ValueError:
-                loops = []
             self._walk(stream.start, stream.stop, loops)
 
     def of(self, access: int) -> int:
@@ -261,15 +262,15 @@ class _Lengths:
             self._content[place] = {_BUFFER: max(content.values())}
 
     def _box(self, access: int) -> Box | None:
-        return self._boxes[self._class[access]]
+        return self._boxes[self._position[access]]
 
 
 def _box(tile: Tile) -> Box | None:
     """Partitions and bits within one that an access may touch (half open); None in HBM and where unknown."""
     access = tile.access
-    steps = access.partition is not None and tile.row and access.pattern[access.partition][0] == tile.row
+    steps = access.partition is not None and access.pattern[access.partition][0] == tile.row
     plain = access.table is None and access.index is None and not access.bounds
-    if not (tile.on_chip and plain and (steps or access.partitions == 1)):
+    if not (tile.on_chip and tile.row and plain and (steps or access.partitions == 1)):
         return None
     first, (low, high) = tile.first_partition, tile.free_range
     return first, first + access.partitions, low * tile.bits, (high + 1) * tile.bits

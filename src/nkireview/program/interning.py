@@ -60,6 +60,8 @@ def _dense(key: Ints, span: int) -> tuple[Ints, int]:
 
 def members(classes: Ints, count: int) -> list[Ints]:
     """The rows of each class 0..count-1, in order."""
+    if not count:
+        return []
     order = np.argsort(classes, kind="stable")
     ends = np.cumsum(np.bincount(classes, minlength=count))
     return [part.astype(np.int64) for part in np.split(order, ends[:-1])]

@@ -56,6 +56,11 @@ def _malformed(tile: Tile, table: NDArray[Any] | None) -> Iterator[Misplaced]:
         yield _broken("table", "has a table of offsets of another shape or dtype than its access")
     if tile.on_chip and access.partition is None:
         yield _broken("partition", "is on chip and has no partition axis")
+    row = row_bits(tile.buffer)
+    if tile.on_chip and row % tile.bits:
+        yield _broken(
+            "dtype", f"reads rows of {row // 8} bytes as {access.dtype}, which they hold no whole number of"
+        )
     if not tile.on_chip and access.partition is not None:
         yield _broken("partition", "is in HBM and has a partition axis")
     if access.size == 0:
@@ -230,7 +235,12 @@ def unaligned(buffer: Buffer, hardware: Hardware) -> Iterator[Misplaced]:
 
 def row_bytes(buffer: Buffer) -> int:
     """Bytes of an on-chip buffer in one partition."""
-    return -(-math.prod(buffer.shape[1:]) * dtypes.BY_NAME[buffer.dtype].bits // 8)
+    return -(-row_bits(buffer) // 8)
+
+
+def row_bits(buffer: Buffer) -> int:
+    """Bits of an on-chip buffer in one partition."""
+    return math.prod(buffer.shape[1:]) * dtypes.BY_NAME[buffer.dtype].bits
 
 
 def name_of(buffer: Buffer) -> str:

@@ -6,32 +6,26 @@ of them, and a breach is then attributed to all its occurrences.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nkireview import hardware
-from nkireview.hardware import Hardware
-from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine, Memory
 from nkireview.isa.release import Release
 from nkireview.isa.row import Row
 from nkireview.isa.table import KNOWN_NAMES, ROWS
-from nkireview.program.call import CallView, Tile
-from nkireview.program.errors import ProgramError
-from nkireview.program.interning import Classes, Ints, by_opcode, by_rank, intern, members
+from nkireview.program.call import Tile
+from nkireview.program.interning import Ints, by_opcode, intern, members
 from nkireview.program.judge import Judgement, covered, judge
-from nkireview.program.placement import CONTRACT, Misplaced, misplaced, name_of, unaligned
-from nkireview.program.program import DGES, ENGINES, MEMORIES, Program
+from nkireview.program.loops import nests
+from nkireview.program.placement import CONTRACT, Misplaced, name_of, unaligned
+from nkireview.program.program import Program
+from nkireview.program.scope import Calls, Scope, distinct_calls
 
 SHARED_OUTPUTS_SINCE = Release(0, 3)
 UNSUPPORTED = "row.unsupported"
 _COMPUTE = (Engine.tensor, Engine.vector, Engine.scalar, Engine.gpsimd)
-_EXACT = 2.0**52
 _ARCH = "nki/guides/architecture/trainium_inferentia2_arch.rst"
 _TABLE = "nki/api/nki/isa/__init__.py"
 
@@ -72,220 +66,6 @@ def verify(program: Program, rows: Mapping[str, Row] = ROWS) -> tuple[Violation,
     return ledger.violations()
 
 
-@dataclass(frozen=True, eq=False)
-class Scope:
-    """A Program with what it is judged by, and its accesses as classes.
-
-    `views` are accesses that placement rules cannot tell apart; `shapes` those that limits cannot tell apart, but
-    for their span within a partition.
-    """
-
-    program: Program
-    rows: Mapping[str, Row]
-    hardware: Hardware
-    release: Release
-
-    @classmethod
-    def of(cls, program: Program, rows: Mapping[str, Row] = ROWS) -> Scope:
-        """The scope that the header names; ProgramError where it is unknown."""
-        header = program.header
-        try:
-            target, release = hardware.target(header.target), Release.parse(header.release)
-        except ValueError as error:
-            raise ProgramError(f"the program's header: {error}") from error
-        for name in program.dtypes:
-            if name not in dtypes.BY_NAME:
-                raise ProgramError(f"the program has the unknown dtype {name!r}")
-        return cls(program, rows, target, release)
-
-    def tile(self, access: int) -> Tile:
-        """An access with its buffer."""
-        found = self.program.access(access)
-        return Tile(found, self.program.buffer(found.buffer))
-
-    @cached_property
-    def views(self) -> Classes:
-        """Classes of accesses by buffer geometry, dtype, base and pattern; HBM accesses inside their buffer share one
-        base, and accesses with bounds, index or table are each their own."""
-        columns = self.program.columns
-        total = columns.accesses
-        geometry, own = self.buffer_classes.of, np.zeros(total, np.int64)
-        extras = np.fromiter(self.program.extras, np.int64, len(self.program.extras))
-        own[extras] = extras + 1
-        on_chip = np.array([memory.on_chip for memory in MEMORIES])[columns.buffer_memory]
-        of = np.empty(total, np.int64)
-        first: list[Ints] = []
-        for rank, rows, at in by_rank(columns.axis_at):
-            strides, counts = columns.axis_stride[at], columns.axis_count[at]
-            buffers, base = columns.access_buffer[rows], columns.access_base[rows]
-            plain = self._inside(rows, strides, counts) & ~on_chip[buffers] & (own[rows] == 0)
-            found = intern(
-                [
-                    np.where(plain, -1 - columns.buffer_memory[buffers], geometry[buffers]),
-                    columns.access_dtype[rows],
-                    columns.access_partition[rows],
-                    np.where(plain, 0, base),
-                    own[rows],
-                    *(strides[:, axis] for axis in range(rank)),
-                    *(counts[:, axis] for axis in range(rank)),
-                ],
-                len(rows),
-            )
-            of[rows] = found.of + sum(len(part) for part in first)
-            first.append(rows[found.first])
-        return Classes(of, np.concatenate(first) if first else np.zeros(0, np.int64))
-
-    @cached_property
-    def buffer_classes(self) -> Classes:
-        """Classes of buffers by memory, dtype, address and shape."""
-        columns = self.program.columns
-        of = np.empty(columns.buffers, np.int64)
-        first: list[Ints] = []
-        for rank, rows, at in by_rank(columns.dim_at):
-            found = intern(
-                [
-                    columns.buffer_memory[rows],
-                    columns.buffer_dtype[rows],
-                    columns.buffer_partition_address[rows],
-                    columns.buffer_byte_address[rows],
-                    *(columns.dim[at[:, axis]] for axis in range(rank)),
-                ],
-                len(rows),
-            )
-            of[rows] = found.of + sum(len(part) for part in first)
-            first.append(rows[found.first])
-        return Classes(of, np.concatenate(first) if first else np.zeros(0, np.int64))
-
-    def _inside(self, rows: Ints, strides: Ints, counts: Ints) -> NDArray[np.bool_]:
-        """Accesses that surely lie inside their buffer; floats are exact as far as it matters here."""
-        columns = self.program.columns
-        bits = np.array([dtypes.BY_NAME[name].bits for name in self.program.dtypes], np.float64)
-        reach = strides.astype(np.float64) * (counts - 1)
-        base = columns.access_base[rows].astype(np.float64)
-        low, high = base + np.minimum(reach, 0).sum(axis=1), base + np.maximum(reach, 0).sum(axis=1)
-        buffers = columns.access_buffer[rows]
-        size = self._sizes[buffers] * bits[columns.buffer_dtype[buffers]] // bits[columns.access_dtype[rows]]
-        sane = (size < _EXACT) & (np.abs(low) < _EXACT) & (np.abs(high) < _EXACT) & np.all(counts > 0, axis=1)
-        inside: NDArray[np.bool_] = sane & (low >= 0) & (high < size)
-        return inside
-
-    @cached_property
-    def _sizes(self) -> NDArray[np.float64]:
-        columns = self.program.columns
-        sizes = np.ones(columns.buffers)
-        for rank, rows, at in by_rank(columns.dim_at):
-            if rank:
-                sizes[rows] = columns.dim[at].astype(np.float64).prod(axis=1)
-        return sizes
-
-    @cached_property
-    def tiles(self) -> tuple[Tile, ...]:
-        """A representative of each class of `views`."""
-        return tuple(self.tile(access) for access in self.views.first.tolist())
-
-    @cached_property
-    def placements(self) -> tuple[tuple[Misplaced, ...], ...]:
-        """What is wrong with each class of `views`, its index tile included."""
-        return tuple(self.placement(access) for access in self.views.first.tolist())
-
-    def placement(self, access: int) -> tuple[Misplaced, ...]:
-        """What is wrong with where an access and its index tile lie."""
-        tile = self.tile(access)
-        table = tile.access.table
-        found = misplaced(tile, self.hardware, None if table is None else self.program.constants[table])
-        index = tile.access.index
-        if index is None or index.kind == "register":
-            return found
-        source = self.tile(index.source)
-        inner = [
-            Misplaced(
-                each.number, f"index.{each.measure}", f"index tile {each.text}", each.source, each.blocking
-            )
-            for each in misplaced(source, self.hardware)
-        ]
-        if dtypes.BY_NAME[source.access.dtype].kind not in ("int", "uint"):
-            text = f"index dtype {source.access.dtype} is not allowed, expected an integer"
-            inner.append(Misplaced(46, "index.dtype", text, f"{_TABLE}:300-304", blocking=True))
-        return (*found, *inner)
-
-    @cached_property
-    def shapes(self) -> Ints:
-        """For each class of `views` its class by memory, dtype, partition axis, counts, start and innermost stride."""
-        numbers: dict[Any, int] = {}
-        found = []
-        for tile in self.tiles:
-            access = tile.access
-            key = (
-                *(tile.buffer.memory, access.dtype, access.partition, access.shape),
-                *(tile.start, tile.innermost_stride),
-            )
-            found.append(numbers.setdefault(key, len(numbers)))
-        return np.array(found, np.int64)
-
-    @cached_property
-    def spans(self) -> Ints:
-        """For each class of `views` its class by the bytes it spans within a partition."""
-        numbers: dict[Any, int] = {}
-        found = []
-        for tile, wrong in zip(self.tiles, self.placements, strict=True):
-            plain = tile.on_chip and not any(each.blocking for each in wrong)
-            address = tile.buffer.address if plain else None
-            key = (tile.bits, tile.free_range, address and address[1]) if plain else None
-            found.append(numbers.setdefault(key, len(numbers)))
-        return np.array(found, np.int64)
-
-    def call(self, row: Row, names: tuple[str, ...], index: int) -> CallView:
-        """The instruction at a position of the columns, as limits see it."""
-        columns = self.program.columns
-        ids = columns.operand[columns.operand_at[index] : columns.operand_at[index + 1]].tolist()
-        return CallView(
-            row,
-            self.hardware,
-            self.release,
-            {name: self.tile(access) for name, access in zip(names, ids, strict=True) if access >= 0},
-            self.program.immediates[columns.immediates[index]],
-            ENGINES[int(columns.engine[index])],
-            DGES[int(columns.dge[index])],
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Calls:
-    """The instructions of one opcode: positions, access ids, classes that limits cannot tell apart, one call of each.
-
-    `views` holds the class in `Scope.views` of each access, -1 where there is none.
-    """
-
-    row: Row
-    names: tuple[str, ...]
-    rows: Ints
-    accesses: Ints
-    views: Ints
-    classes: Classes
-    calls: tuple[CallView, ...]
-
-
-def distinct_calls(
-    scope: Scope,
-    row: Row,
-    names: tuple[str, ...],
-    rows: Ints,
-    accesses: Ints,
-    spanned: Collection[str] = (),
-) -> Calls:
-    """The distinct calls of an opcode, which differ in something a limit may ask for.
-
-    The span within a partition is such a thing only for the operands `spanned`.
-    """
-    columns = scope.program.columns
-    views = _at(scope.views.of, accesses)
-    keys = [columns.immediates[rows], columns.engine[rows], columns.dge[rows], *_at(scope.shapes, views).T]
-    keys += [_at(scope.spans, views[:, names.index(name)]) for name in spanned]
-    classes = intern(keys, len(rows))
-    calls = tuple(scope.call(row, names, int(rows[first])) for first in classes.first)
-    return Calls(row, names, rows, accesses, views, classes, calls)
-
-
 def _judged(
     scope: Scope, row: Row, names: tuple[str, ...], rows: Ints, accesses: Ints
 ) -> tuple[Calls, list[tuple[Judgement, ...]]]:
@@ -298,14 +78,6 @@ def _judged(
         if not fresh:
             return calls, judgements
         spanned |= fresh
-
-
-def _at(table: Ints, positions: Ints) -> Ints:
-    """The entries at the positions, -1 where the position is negative."""
-    found = np.full(positions.shape, -1, np.int64)
-    held = positions >= 0
-    found[held] = table[positions[held]]
-    return found
 
 
 @dataclass
@@ -358,13 +130,17 @@ _NONE = np.zeros(0, np.int64)
 
 
 def _check_kernel(scope: Scope, ledger: _Ledger) -> None:
-    """Rule 109: cores that one logical core can have."""
+    """Rule 109, cores that one logical core can have; and that loops are nested."""
     lnc, degrees = scope.program.header.lnc, scope.hardware.lnc_degrees
     if lnc not in degrees:
         text = f"LNC {lnc} is not possible, expected {' or '.join(map(str, degrees))}"
         ledger.add(
             "kernel", Judgement(109, "lnc", text, "nki/get-started/about/lnc.rst:44-60"), -2, -1, _NONE
         )
+    try:
+        nests(scope.program)
+    except ValueError as error:
+        ledger.add("kernel", Judgement(0, "loops", str(error), CONTRACT, blocking=True), -2, -1, _NONE)
 
 
 def _check_buffers(scope: Scope, ledger: _Ledger) -> None:
@@ -444,67 +220,51 @@ def _attribute_judgements(
 
 def _attribute_placements(scope: Scope, ledger: _Ledger, calls: Calls) -> None:
     program, row = scope.program, calls.row
-    own = {number: covered(row, number) for number in (1, 2)}
-    bad = np.array([bool(found) for found in scope.placements])
     for slot, name in enumerate(calls.names):
         present = np.flatnonzero(calls.accesses[:, slot] >= 0)
-        views = calls.views[present, slot]
-        general = _general(scope, row, name, own)
-        flagged = bad | general if general is not None else bad
-        hit = flagged[views] if len(views) else np.zeros(0, bool)
-        if not hit.any():
-            continue
-        present, views = present[hit], views[hit]
-        classes = intern([views, program.columns.place[calls.rows[present]]], len(present))
+        kinds = _kinds(scope, row, name, calls.views[present, slot])
+        present, kinds = present[kinds > 0], kinds[kinds > 0]
+        places = program.columns.place[calls.rows[present]]
+        classes = intern([kinds, places], len(present))
         for part in members(classes.of, len(classes)):
             rows = calls.rows[present[part]]
             access = int(calls.accesses[present[part[0]], slot])
-            place = int(program.columns.place[rows[0]])
-            found = [*scope.placement(access)]
-            if not any(each.number == 0 for each in found):
-                found += _partition_rules(scope, row, name, scope.tile(access), own)
-            for each in found:
-                judgement = Judgement(
-                    each.number, f"{name}.{each.measure}", f"{name} {each.text}", each.source, each.blocking
-                )
-                ledger.add(row.name, judgement, int(rows[0]), place, rows)
+            for each in _operand_placement(scope, row, name, scope.tile(access), scope.placement(access)):
+                subject, text = f"{name}.{each.measure}", f"{name} {each.text}"
+                found = Judgement(each.number, subject, text, each.source, each.blocking)
+                ledger.add(row.name, found, int(rows[0]), int(program.columns.place[rows[0]]), rows)
 
 
-def _general(
-    scope: Scope, row: Row, name: str, own: Mapping[int, frozenset[str]]
-) -> NDArray[np.bool_] | None:
-    """Classes of views that break rule 1 or 2 as operands of a row that does not state these rules itself."""
-    if all(name in own[number] for number in own):
-        return None
-    return np.array(
-        [
-            not any(each.number == 0 for each in wrong)
-            and bool(_partition_rules(scope, row, name, tile, own))
-            for tile, wrong in zip(scope.tiles, scope.placements, strict=True)
-        ],
-        bool,
-    )
+def _kinds(scope: Scope, row: Row, name: str, views: Ints) -> Ints:
+    """Which rules each view breaks as an operand: equal numbers for equal rules, 0 for none."""
+    numbers: dict[tuple[tuple[int, str, bool], ...], int] = {(): 0}
+    distinct = intern([views], len(views))
+    kinds = np.zeros(len(distinct), np.int64)
+    for at, view in enumerate(views[distinct.first].tolist()):
+        found = _operand_placement(scope, row, name, scope.tiles[view], scope.placements[view])
+        kind = tuple((each.number, each.measure, each.blocking) for each in found)
+        kinds[at] = numbers.setdefault(kind, len(numbers))
+    return kinds[distinct.of]
 
 
-def _partition_rules(
-    scope: Scope, row: Row, name: str, tile: Tile, own: Mapping[int, frozenset[str]]
-) -> list[Misplaced]:
-    """Rules 1 and 2 for an on-chip operand, where the row has no limit of its own for it."""
-    if not tile.on_chip:
-        return []
+def _operand_placement(
+    scope: Scope, row: Row, name: str, tile: Tile, wrong: tuple[Misplaced, ...]
+) -> tuple[Misplaced, ...]:
+    """What is wrong with a tile as an operand: also rules 1 and 2, where the row does not state them itself."""
+    if not tile.on_chip or any(each.number == 0 for each in wrong):
+        return wrong
     count, most = tile.access.partitions, scope.hardware.partitions
     if count > most:
+        if name in covered(row, 1):
+            return wrong
         text = f"partition size {count} exceeds {most}"
-        source = "nki/get-started/about/tiling-overview.rst:96"
-        return [] if name in own[1] else [Misplaced(1, "partitions", text, source)]
-    if name in own[2] or row.engines.default not in _COMPUTE or any(own[2]):
-        return []
+        return (*wrong, Misplaced(1, "partitions", text, "nki/get-started/about/tiling-overview.rst:96"))
     starts = scope.hardware.start_partitions(count)
-    if tile.start in starts:
-        return []
+    if tile.start in starts or covered(row, 2) or row.engines.default not in _COMPUTE:
+        return wrong
     places = ", ".join(map(str, starts))
     text = f"starts at partition {tile.start}, a tile of {count} partitions may start at {places}"
-    return [Misplaced(2, "start", text, f"{_ARCH}:708-713")]
+    return (*wrong, Misplaced(2, "start", text, f"{_ARCH}:708-713"))
 
 
 def _check_outputs(scope: Scope, ledger: _Ledger) -> None:
