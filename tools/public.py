@@ -388,7 +388,7 @@ def measure(row: Row, git: Path, adaptors: Path) -> RowResult:
         clone=row.clone,
         revision=row.revision,
         commit=commit,
-        command=f"nkireview {row.command}",
+        command=f"nkireview {' '.join(row.command.split())}",
         tool=f"nkireview {nkireview.__version__}",
         python=platform.python_version(),
         seconds=round(finished.seconds, 1),

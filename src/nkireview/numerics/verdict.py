@@ -84,4 +84,9 @@ def _floating_reasons(figures: ErrorFigures, limits: Limits) -> list[str]:
 
 
 def _of(count: int, total: int) -> str:
-    return f"{count:,} of {total:,} elements ({100 * count / total:.2g}%)"
+    return f"{count:,} of {total:,} elements ({_percent(count, total)})"
+
+
+def _percent(count: int, total: int) -> str:
+    share = 100 * count / total
+    return f"{share:.1f}%" if 99 < share < 100 else f"{share:.0f}%" if share >= 10 else f"{share:.2g}%"

@@ -138,7 +138,8 @@ def _counts(counts: Iterable[CountsRecord]) -> RenderableType:
         engines = ", ".join(f"{name} {number:,}" for name, number in item.by_engine.items())
         routes = ", ".join(f"{route} {_size(number)}" for route, number in item.bytes_by_route.items())
         line = (
-            f"  {item.workload}: {item.instructions:,} instructions ({engines}); moved {routes or 'nothing'}"
+            f"  {item.workload}: {item.instructions:,} instructions"
+            f"{f' ({engines})' if engines else ''}; moved {routes or 'nothing'}"
         )
         if item.multiply_accumulates:
             line += f"; {item.multiply_accumulates:,} multiply-accumulates"

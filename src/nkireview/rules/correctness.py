@@ -10,6 +10,7 @@ from nkireview.rules.rule import Draft, Rule, each
 
 UNINITIALISED = frozenset({"uninitialised"})
 UNWRITTEN = frozenset({"unwritten output"})
+OF_OUTPUTS = UNINITIALISED | UNWRITTEN | {"not executed"}
 PSUM = frozenset({"psum accumulate onto undefined", "psum accumulate after value init"})
 
 
@@ -18,7 +19,9 @@ def _fault(facts: WorkloadFacts, wanted: frozenset[str] | None) -> Iterator[Draf
         named = fault.kind in UNINITIALISED | UNWRITTEN | PSUM
         if fault.kind in wanted if wanted is not None else not named:
             place = facts.program.place_text(fault.place) if facts.program else ""
-            yield Draft(fault.message, (place,) if place else (), fault.count, facts.name)
+            # faults of an output count its elements, and say so in their sentence
+            times = 1 if fault.kind in OF_OUTPUTS else fault.count
+            yield Draft(fault.message, (place,) if place else (), times, facts.name)
 
 
 def _wrong(facts: WorkloadFacts) -> Iterator[Draft]:
