@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,12 @@ import click
 import pytest
 
 from nkireview.cli import main
-from nkireview.rules.registry import RULES
-from nkireview.task import Bounds, Contract, Input, TaskFile, Tolerance, Workload
+from nkireview.task import Contract, Input, TaskFile, Tolerance, Workload
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -27,39 +33,78 @@ def test_links_resolve(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def section(text: str, heading: str) -> str:
+    """The part of a page below a heading, up to the next of its level."""
+    return text.split(f"\n## {heading}", 1)[1].split("\n## ", 1)[0]
+
+
 @pytest.mark.parametrize("name", ["review", "run"])
 def test_every_option_is_documented(name: str) -> None:
-    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    command = main.commands[name]
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            assert parameter.opts[0] in text, f"{parameter.opts[0]} of {name} is not in docs/commands.md"
+    text = section((ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), f"`nkireview {name} ")
+    named = set(re.findall(r"`(--[a-z-]+)", text))
+    options = {item.opts[0] for item in main.commands[name].params if isinstance(item, click.Option)}
+    assert named == options - {"--help"}
 
 
 def test_every_task_key_is_documented() -> None:
     text = (ROOT / "docs" / "task-format.md").read_text(encoding="utf-8")
-    for model in (TaskFile, Workload, Input, Tolerance, Bounds, Contract):
-        for key in model.model_fields:
-            assert key in text, f"{key} is not in docs/task-format.md"
+    models = {"The task": TaskFile, "A workload": Workload, "An input": Input, "Contract": Contract}
+    for heading, model in {**models, "Tolerance": Tolerance}.items():
+        named = re.findall(r"^\| `(\w+)` \|", section(text, f"{heading}\n"), flags=re.M)
+        assert sorted(named) == sorted(model.model_fields), heading
 
 
-def test_every_rule_is_documented() -> None:
-    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
-    for rule in RULES:
-        assert rule.code in text and rule.title in text, f"{rule.code} is not in docs/rules.md as it stands"
+def test_the_example_of_a_task_is_one() -> None:
+    text = (ROOT / "docs" / "task-format.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, flags=re.S)
+    task = TaskFile.model_validate(tomllib.loads(example))
+    assert task.workloads["large"].schedule_only and task.tolerance.policy(0).rms == 1e-6
 
 
-def test_the_quick_start_runs(tmp_path: Path) -> None:
+def test_the_rules_page_is_current() -> None:
+    spec = importlib.util.spec_from_file_location("rules_page", ROOT / "tools" / "rules_page.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run python tools/rules_page.py"
+
+
+def test_the_limits_are_those_of_the_table() -> None:
+    text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(rtol|atol|rms)` \| (\S+) \| (\S+) \| (\S+) \|$", text, flags=re.M)
+    file = ROOT / "src" / "nkireview" / "numerics" / "limits.toml"
+    known = tomllib.loads(file.read_text(encoding="utf-8"))
+    shown = {name: {"out": float(o), "chain": float(c), "sum": float(s)} for name, o, c, s in rows}
+    assert [{key: row[key] for key in shown} for row in known["floating"]] == [shown]
+    assert f"1 + {known['small_output']['spread']} / sqrt(n)" in text
+    assert all(dtype in text for dtype in known["floating"][0]["dtypes"])
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of a page that begin with nkireview, below a shell."""
+    blocks = re.findall(r"```(?:sh|bash|console)\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
+    lines = [line.removeprefix("$ ") for line in "\n".join(blocks).replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line.startswith("nkireview")]
+
+
+def exits_as_it_says(line: str, folder: Path) -> None:
+    """Run a line such as ``nkireview review examples/softmax  # exits 1``."""
+    command, _, comment = line.partition("#")
+    wanted = int(comment.split()[1]) if comment.strip().startswith("exits") else 0
+    call = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == wanted, (line, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("line", commands(ROOT / "README.md"))
+def test_the_readme_runs(line: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    exits_as_it_says(line, tmp_path)
+
+
+@pytest.mark.parametrize("line", commands(ROOT / "docs" / "quickstart.md"))
+def test_the_quick_start_runs(line: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     for name, body in re.findall(r"as `(\w+\.py)`[^`]*```python\n(.*?)```", text, flags=re.S):
         (tmp_path / name).write_text(body, encoding="utf-8")
-    blocks = re.findall(r"```(?:sh|bash|console)\n(.*?)```", text, flags=re.S)
-    joined = "\n".join(blocks).replace("\\\n", " ")
-    lines = [line.lstrip("$ ") for line in joined.splitlines() if line.lstrip("$ ").startswith("nkireview")]
-    assert lines
-    for line in lines:
-        command, _, comment = line.partition("#")
-        wanted = int(comment.split()[1]) if comment.strip().startswith("exits") else 0
-        arguments = [sys.executable, "-m", *shlex.split(command)]
-        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == wanted, (line, done.stdout, done.stderr)
+    exits_as_it_says(line, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -213,6 +214,13 @@ def _sentences() -> Iterator[None]:
         sys.exit(WRONG_CALL)
     except OSError as error:
         click.echo(f"nkireview: {error.filename or 'file'}: {error.strerror}", err=True)
+        sys.exit(WRONG_CALL)
+    except Exception:
+        # exit code 1 says that the kernel has a blocker; a fault of ours says nothing about the kernel
+        traceback.print_exc()
+        click.echo(
+            "nkireview: a fault of nkireview itself, nothing was judged; report it with these lines", err=True
+        )
         sys.exit(WRONG_CALL)
 
 
