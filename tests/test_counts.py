@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from execute_kit import Kernel, counted
 
-from nkireview.checks.counts import Counts, contiguous_run, counts
+from nkireview.checks.counts import Counts, counts
 from nkireview.isa.enums import Engine
 from nkireview.isa.table import ROWS
 from nkireview.program.call import Tile
+from nkireview.program.contiguity import contiguous_run
 from nkireview.program.errors import ProgramError
 from nkireview.program.model import Loop
 

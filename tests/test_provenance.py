@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nkireview.checks import provenance as module
 from nkireview.checks.provenance import Provenance, provenance
-from nkireview.checks.storage import whole_accesses
+from nkireview.program.storage import whole_accesses
 from nkireview.isa.table import ROWS
 from nkireview.program.access import Access, Bound, Index
 from nkireview.program.model import Loop
@@ -368,7 +368,7 @@ def test_buffers_at_one_address_are_one_place() -> None:
 
 
 def test_too_many_overlaps_are_taken_for_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nkireview.checks.storage.OVERLAPS", 2)
+    monkeypatch.setattr("nkireview.program.storage.OVERLAPS", 2)
     kernel = Kernel()
     x, y = kernel.load(counted(128, 4)), kernel.load(counted(128, 4))
     tiles = [kernel.sbuf(128, 4, address=(0, 4 * at)) for at in range(4)]

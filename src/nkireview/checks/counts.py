@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine, Memory
 from nkireview.isa.row import Flow, Row
 from nkireview.program.call import CallView, Tile
+from nkireview.program.contiguity import contiguous_run
 from nkireview.program.interning import Classes, by_opcode, intern
 from nkireview.program.loops import nests
-from nkireview.program.placement import merge
 from nkireview.program.program import Program
 from nkireview.program.scope import Calls, Scope, distinct_calls
 
@@ -172,18 +171,6 @@ def multiply_accumulates(call: CallView) -> int:
         return 0
     packed = dtypes.BY_NAME[call.dtype("stationary")].packed_count
     return call.measure("stationary", "elements") * packed * call.measure("dst", "free")
-
-
-def contiguous_run(tile: Tile) -> int:
-    """Bytes of a tile that follow each other in memory, within one partition on chip; 0 for an empty tile."""
-    if tile.access.size == 0:
-        return 0
-    count, element = 1, tile.bits / 8
-    if tile.access.table is None and tile.access.index is None:
-        merged = merge(tile.free_axes)
-        if merged and merged[-1][0] == 1:
-            count = merged[-1][1]
-    return max(math.ceil(count * element), 1)
 
 
 def _side(tile: Tile) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from nkireview.checks.storage import INDEXED, READS, WHOLE, WRITES, Storage, loop_registers, storage
+from nkireview.program.storage import INDEXED, READS, WHOLE, WRITES, Storage, loop_registers, storage
 from nkireview.isa import dtypes
 from nkireview.isa.row import Row
 from nkireview.program.access import Access

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nkireview.checks.storage import WHOLE, Storage, role_of, storage
+from nkireview.program.storage import WHOLE, Storage, role_of, storage
 from nkireview.execute.flow import RegisterUse, register_use
 from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine

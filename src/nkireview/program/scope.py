@@ -72,7 +72,7 @@ class Scope:
             strides, counts = columns.axis_stride[at], columns.axis_count[at]
             buffers, base = columns.access_buffer[rows], columns.access_base[rows]
             chip = on_chip[buffers]
-            row = self._row(rows)
+            row = self.row_elements(rows)
             begin = base // np.maximum(row, 1)
             inside = np.where(
                 chip, self._inside_rows(rows, strides, counts, row), self._inside(rows, strides, counts)
@@ -156,7 +156,7 @@ class Scope:
         )
         return inside
 
-    def _row(self, rows: Ints) -> Ints:
+    def row_elements(self, rows: Ints) -> Ints:
         """Elements in a storage row of the buffer of each access, if it is on chip; 0 where that is no sane number."""
         sizes, partitions = self._sizes
         elements = self._elements(sizes / np.maximum(partitions, 1), rows)

@@ -1,0 +1,351 @@
+"""The schedule: engines as in-order queues, DMAs over their engines and HBM, instructions held up by what they touch.
+
+Every queue takes its instructions in program order. An instruction starts once its queue is free, what it reads is
+there, and what it overwrites is no longer needed. A DMA holds the queue that issues it, then after a fixed latency the
+DMA engines of its partitions, and HBM. Loads and stores that name no queue wait in two queues, which share their pace.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.isa.table import ROWS
+from nkireview.program.program import Program
+from nkireview.program.scope import Scope
+from nkireview.program.storage import READS, WRITES, Storage, storage
+from nkireview.schedule.cells import Cells, cells
+from nkireview.schedule.costs import DMA, LANES, SYNC, Costs, costs
+from nkireview.schedule.parameters import Figures, Parameters
+from nkireview.schedule.repeats import Step, steps
+from nkireview.schedule.reuse import Arrivals, reuse
+from nkireview.schedule.transfers import Transfers
+from nkireview.timeline.timeline import Lane, Timeline, Wait
+
+STORES = len(LANES)
+"""The queue of stores that name none, beside that of loads; both are shown as `sync`."""
+STEPS = 100_000
+"""Most steps into which the busy time of the DMA engines is cut."""
+_NOTHING, _ORDER, _DATA, _REUSE, _REWRITE, _, _, _NAMED = (int(wait) for wait in Wait)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What of a program does not change between schedules: costs, cells and who takes over whose memory.
+
+    `touched` names for each instruction the buffers' pieces it touches: operand by operand, cells and use.
+    """
+
+    program: Program
+    storage: Storage
+    costs: Costs
+    cells: Cells
+    arrivals: Arrivals
+    steps: tuple[tuple[Step, ...], ...]
+    band: float
+    bandwidth: float  # HBM bytes a ns of one core
+    start_ns: float  # from the issue of a DMA to its start
+    dma_engines: int
+    step_ns: float
+    assumed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, program: Program, parameters: Parameters, trips: Mapping[int, int]) -> Plan:
+        """Look at every instruction once; ProgramError for one without a row or an unknown target."""
+        scope = Scope.of(program, ROWS)
+        figures = Figures(scope.hardware)
+        held = storage(program, ROWS)
+        arrivals, full = reuse(program, held, scope.hardware)
+        order, unknown = steps(program, trips)
+        priced = costs(scope, figures, parameters)
+        bandwidth = figures.number("hbm.bandwidth_per_core") / 1e9
+        start_ns = figures.number("dma.fixed_latency_ns")
+        engines, least = (
+            int(figures.number("dma.engines_per_core")),
+            float(parameters.value("transfer_step_ns")),
+        )
+        crowded = tuple(
+            f"{memory.name.upper()} cannot hold all that is alive at once: spills are not in the prediction"
+            for memory in full
+        )
+        return cls(
+            program=program,
+            storage=held,
+            costs=priced,
+            cells=cells(program, held, int(parameters.value("cells"))),
+            arrivals=arrivals,
+            steps=order,
+            band=float(parameters.value("band")),
+            bandwidth=bandwidth,
+            start_ns=start_ns,
+            dma_engines=engines,
+            step_ns=max(least, float((priced.transfer * priced.engines).sum()) / engines / STEPS),
+            assumed=(*unknown, *crowded, *figures.assumed),
+        )
+
+
+def schedule(
+    plan: Plan, scale: NDArray[np.float64] | None = None, unshared: Collection[int] = ()
+) -> Timeline:
+    """Place every instruction in time; see `schedule.timing.Timing` for `scale` and `unshared`."""
+    program = plan.program
+    cores = sorted({stream.core for stream in program.streams}) or [0]
+    slices = _Slices()
+    state = _State(plan.cells.count)
+    inputs = _Inputs.of(plan, scale, unshared)
+    for number, core in enumerate(cores):
+        queues = _Queues(Transfers(plan.dma_engines, plan.step_ns))
+        marks: dict[int, float] = {}
+        for stream, order in zip(program.streams, plan.steps, strict=True):
+            if stream.core != core:
+                continue
+            for step in order:
+                if step.extra:
+                    slices.stretch(queues.latest_slice, (queues.latest - marks[step.mark]) * step.extra)
+                    queues.pass_time((queues.latest - marks[step.mark]) * step.extra, len(slices.lane) - 1)
+                elif step.mark >= 0:
+                    marks[step.mark] = queues.latest
+                else:
+                    _run(
+                        plan, inputs, state, queues, slices, number * len(LANES), range(step.start, step.stop)
+                    )
+    return slices.timeline(program.header.target, cores, plan.band, plan.assumed)
+
+
+class _Slices:
+    """The columns of a Timeline, growing."""
+
+    def __init__(self) -> None:
+        self.lane, self.wait = array("b"), array("b")
+        self.instruction, self.blocker = array("i"), array("i")
+        self.start, self.stop, self.ready = array("d"), array("d"), array("d")
+
+    def stretch(self, last: int, ns: float) -> None:
+        """The later trips of a loop, as one slice after the last of its pass, on the same lane."""
+        start = max(self.stop[last], self.ready[last])
+        self.lane.append(self.lane[last])
+        self.instruction.append(-1)
+        self.start.append(start)
+        self.stop.append(start + ns)
+        self.ready.append(start + ns)
+        self.wait.append(_ORDER)
+        self.blocker.append(last)
+
+    def timeline(self, target: str, cores: Sequence[int], band: float, assumed: tuple[str, ...]) -> Timeline:
+        """The finished Timeline."""
+        return Timeline(
+            target=target,
+            lanes=tuple(Lane(core, name) for core in cores for name in LANES),
+            lane=np.array(self.lane, np.int8),
+            instruction=np.array(self.instruction, np.int32),
+            start=np.array(self.start, np.float64),
+            stop=np.array(self.stop, np.float64),
+            ready=np.array(self.ready, np.float64),
+            wait=np.array(self.wait, np.int8),
+            blocker=np.array(self.blocker, np.int32),
+            band=band,
+            assumed=assumed,
+        )
+
+
+class _State:
+    """For each cell when its last write can be read, by which slice and queue, and when its last reader is done."""
+
+    def __init__(self, count: int) -> None:
+        self.written = [0.0] * count
+        self.writer = [-1] * count
+        self.queue = [-1] * count
+        self.read = [0.0] * count
+        self.reader = [-1] * count
+        self.last: dict[int, tuple[float, int]] = {}  # instruction -> its last result and slice
+
+
+class _Queues:
+    """When each queue of a core is free, which slice held it last, and what of its DMAs is left."""
+
+    def __init__(self, transfers: Transfers) -> None:
+        self.free = [0.0] * (len(LANES) + 1)
+        self.last = [-1] * (len(LANES) + 1)
+        self.transfers = transfers
+        self.issued = 0.0
+        self.latest = 0.0
+        self.latest_slice = -1
+
+    def pass_time(self, ns: float, holder: int) -> None:
+        """Nothing new starts for so long; `holder` is the slice that stands for it."""
+        self.latest += ns
+        self.latest_slice = holder
+        self.issued += ns
+        self.free = [self.latest] * len(self.free)
+        self.last = [holder] * len(self.last)
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """The plan's columns as lists, with scaled costs."""
+
+    queue: list[int]
+    held: list[float]
+    latency: list[float]
+    transfer: list[float]
+    hbm: list[float]
+    engines: list[int]
+    is_dma: list[bool]
+    skipped: frozenset[int]
+    own: frozenset[int]
+    at: list[int]
+    operand: list[int]
+    use: list[int]
+    depends: Mapping[int, Sequence[int]]
+    registers: Mapping[int, Sequence[int]]
+
+    @classmethod
+    def of(cls, plan: Plan, scale: NDArray[np.float64] | None, unshared: Collection[int]) -> _Inputs:
+        priced, columns = plan.costs, plan.program.columns
+        factor = np.ones(len(plan.program)) if scale is None else np.asarray(scale, np.float64)
+        queue = np.where(priced.is_dma & priced.stores & (priced.lane == SYNC), STORES, priced.lane)
+        of_buffer, of_place = plan.storage.of_buffer, plan.cells.of_place
+        explicit = np.flatnonzero(np.diff(columns.dependency_at))
+        return cls(
+            queue=queue.tolist(),
+            held=(priced.held * factor).tolist(),
+            latency=priced.latency.tolist(),
+            transfer=(priced.transfer * factor).tolist(),
+            hbm=(priced.hbm_bytes * factor / plan.bandwidth).tolist(),
+            engines=priced.engines.tolist(),
+            is_dma=priced.is_dma.tolist(),
+            skipped=frozenset(np.flatnonzero(factor == 0).tolist()),
+            own=frozenset(cell for buffer in unshared for cell in of_place[int(of_buffer[buffer])]),
+            at=columns.operand_at.tolist(),
+            operand=columns.operand.tolist(),
+            use=(plan.storage.use & (READS | WRITES)).tolist(),
+            depends={
+                index: columns.dependency[
+                    columns.dependency_at[index] : columns.dependency_at[index + 1]
+                ].tolist()
+                for index in explicit.tolist()
+            },
+            registers=_register_cells(plan),
+        )
+
+
+def _register_cells(plan: Plan) -> dict[int, tuple[int, ...]]:
+    """The cells of the registers that an instruction names."""
+    if not plan.storage.registers:
+        return {}
+    found = {}
+    for index, row in enumerate(plan.program.columns.immediates.tolist()):
+        places = plan.storage.registers.get(row)
+        if places:
+            found[index] = tuple(cell for place in places for cell in plan.cells.of_place[place])
+    return found
+
+
+def _run(
+    plan: Plan,
+    inputs: _Inputs,
+    state: _State,
+    queues: _Queues,
+    slices: _Slices,
+    base: int,
+    indices: range,
+) -> None:
+    """Place instructions on the queues of a core; one long loop, since it runs for every instruction."""
+    written, writer, of_queue, read, reader = (
+        state.written,
+        state.writer,
+        state.queue,
+        state.read,
+        state.reader,
+    )
+    free, last = queues.free, queues.last
+    of_access, arrivals, of_place = plan.cells.of_access, plan.arrivals, plan.cells.of_place
+    at_operand, operand, uses, own = inputs.at, inputs.operand, inputs.use, inputs.own
+    skipped, depends, registers = inputs.skipped, inputs.depends, inputs.registers
+    is_dma, queue_of, held_of, latency_of = inputs.is_dma, inputs.queue, inputs.held, inputs.latency
+    transfers, transfer_of, engines_of, hbm_of = queues.transfers, inputs.transfer, inputs.engines, inputs.hbm
+    start_ns = plan.start_ns
+    number = len(slices.lane)
+    for index in indices:
+        if index in skipped:
+            continue
+        queue = queue_of[index]
+        at, by = free[queue], last[queue]
+        wait = _ORDER if by >= 0 else _NOTHING
+        dma = is_dma[index]
+        if dma and queue >= SYNC and queues.issued > at:
+            at = queues.issued
+        touched = [
+            (of_access[access], uses[slot])
+            for slot, access in enumerate(
+                operand[at_operand[index] : at_operand[index + 1]], at_operand[index]
+            )
+            if access >= 0
+        ]
+        if index in registers:
+            touched.append((registers[index], READS | WRITES))
+        for held_cells, use in touched:
+            for cell in held_cells:
+                if written[cell] > at and (of_queue[cell] != queue or (use == READS)):
+                    if use & READS:
+                        at, wait, by = written[cell], _DATA, writer[cell]
+                    elif cell not in own:
+                        at, wait, by = written[cell], _REWRITE, writer[cell]
+                if use & WRITES and read[cell] > at and cell not in own:
+                    at, wait, by = read[cell], _REUSE, reader[cell]
+        if index in arrivals:
+            for place, before in arrivals[index]:
+                if own and own.issuperset(of_place[place]):
+                    continue
+                for earlier in before:
+                    for cell in of_place[earlier]:
+                        if read[cell] > at:
+                            at, wait, by = read[cell], _REUSE, reader[cell]
+                        if written[cell] > at:
+                            at, wait, by = written[cell], _REUSE, writer[cell]
+        if index in depends:
+            for earlier in depends[index]:
+                ready, found = state.last.get(earlier, (0.0, -1))
+                if ready > at:
+                    at, wait, by = ready, _NAMED, found
+        stop = at + held_of[index]
+        free[queue], last[queue] = stop, number
+        slices.lane.append(base + (SYNC if queue == STORES else queue))
+        slices.instruction.append(index)
+        slices.start.append(at)
+        slices.stop.append(stop)
+        slices.wait.append(wait)
+        slices.blocker.append(by)
+        if dma:
+            if queue >= SYNC:
+                queues.issued += held_of[index]
+            slices.ready.append(stop)
+            begin = stop + start_ns
+            done, wait = transfers.place(begin, transfer_of[index], engines_of[index], hbm_of[index])
+            ready = done
+            slices.lane.append(base + DMA)
+            slices.instruction.append(index)
+            slices.start.append(begin)
+            slices.stop.append(done)
+            slices.ready.append(done)
+            slices.wait.append(wait)
+            slices.blocker.append(number)
+            number += 1
+        else:
+            done, ready = stop, stop + latency_of[index]
+            slices.ready.append(ready)
+        if ready > queues.latest:
+            queues.latest, queues.latest_slice = ready, number
+        for held_cells, use in touched:
+            for cell in held_cells:
+                if use & READS and done > read[cell]:
+                    read[cell], reader[cell] = done, number
+                if use & WRITES:
+                    written[cell], writer[cell], of_queue[cell] = ready, number, -1 if dma else queue
+        if inputs.depends:
+            state.last[index] = ready, number
+        number += 1
