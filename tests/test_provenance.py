@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from nkireview.checks import provenance as module
 from nkireview.checks.provenance import Provenance, provenance
-from nkireview.program.storage import whole_accesses
 from nkireview.isa.table import ROWS
 from nkireview.program.access import Access, Bound, Index
 from nkireview.program.model import Loop
+from nkireview.program.storage import whole_accesses
 
 ALL = slice(None)
 

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from nkireview.program.storage import INDEXED, READS, WHOLE, WRITES, Storage, loop_registers, storage
 from nkireview.isa import dtypes
 from nkireview.isa.row import Row
 from nkireview.program.access import Access
 from nkireview.program.footprint import Form, allowed, offsets, ranges
 from nkireview.program.loops import Nest, nests
 from nkireview.program.program import Program
+from nkireview.program.storage import INDEXED, READS, WHOLE, WRITES, Storage, loop_registers, storage
 
 Mask = NDArray[np.bool_]
 PLACES = 64
