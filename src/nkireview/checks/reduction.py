@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nkireview.program.storage import WHOLE, Storage, role_of, storage
 from nkireview.execute.flow import RegisterUse, register_use
 from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine
@@ -31,6 +30,7 @@ from nkireview.program.interning import Ints, by_opcode
 from nkireview.program.loops import Nest, nests
 from nkireview.program.program import Program
 from nkireview.program.scope import Scope, distinct_calls
+from nkireview.program.storage import WHOLE, Storage, role_of, storage
 
 ROUNDING = frozenset({"add", "subtract", "multiply", "average"})
 ADDING = frozenset({"add", "subtract"})
