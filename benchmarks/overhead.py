@@ -1,4 +1,4 @@
-"""How much a first verdict costs over plain NumPy: trace, transfer, load, verify, execute against a tile loop.
+"""How much a first verdict costs over plain NumPy: trace, verify, check, schedule, execute against a tile loop.
 
     python benchmarks/overhead.py            # 2048 x 2048 x 2048, five interleaved runs
     python benchmarks/overhead.py --size 1024 --runs 3
@@ -17,12 +17,18 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from nkireview import hardware
+from nkireview.checks.counts import counts
 from nkireview.checks.provenance import provenance
+from nkireview.checks.reduction import reduction_lengths
+from nkireview.checks.survey import survey
 from nkireview.execute import execute
 from nkireview.isa.table import ROWS
 from nkireview.program.verify import verify
 from nkireview.requests import from_file
 from nkireview.runner import ForkServer
+from nkireview.schedule.timing import Timing
+from nkireview.timeline.summary import summary
 from nkireview.tracing import trace
 
 KERNEL = Path(__file__).resolve().parent / "matmul_kernel.py"
@@ -83,6 +89,9 @@ def main() -> None:
             assert program is not None, traced
             violations = timed("verify", lambda p=program: verify(p))
             paths = timed("provenance", lambda p=program: provenance(p, ROWS))
+            timed("counts, reductions", lambda p=program: (counts(p, ROWS), reduction_lengths(p, ROWS)))
+            timed("survey", lambda p=program: survey(p, ROWS, hardware.target("trn2")))
+            timed("schedule", lambda p=program: summary(Timing(p).timeline))
             given = {
                 buffer: array for (_, buffer), array in zip(program.parameter_buffers, arrays, strict=True)
             }
@@ -91,13 +100,16 @@ def main() -> None:
             assert np.allclose(execution.outputs[0].values, wanted, rtol=1e-3, atol=1e-2)  # type: ignore[attr-defined]
     base = statistics.median(baseline)
     totals = [sum(values) for values in zip(*steps.values(), strict=True)]
+    unexecuted = [total - run for total, run in zip(totals, steps["execute"], strict=True)]
     print(
         f"{len(program):,} instructions; plain NumPy tile loop {base * 1e3:.0f} ms (median of {options.runs})"
     )
     for name, values in steps.items():
         print(f"  {name:24} {statistics.median(values) * 1e3:7.1f} ms")
     print(f"  {'together':24} {statistics.median(totals) * 1e3:7.1f} ms")
-    print(f"ratio {statistics.median(totals) / base:.2f}")
+    print(
+        f"ratio {statistics.median(totals) / base:.2f}; without execute {statistics.median(unexecuted) / base:.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -50,6 +50,16 @@ def write(folder: Path, kernel: str) -> Path:
     return path
 
 
+def write_beside(folder: Path, kernel: str) -> Path:
+    """A kernel whose mischief is in a module of its own, where the source check does not look."""
+    (folder / "mischief.py").write_text(f"{HEAD}\n\n{dedent(kernel).strip()}\n", encoding="utf-8")
+    path = folder / "kernel.py"
+    path.write_text(
+        f"{HEAD}\nimport mischief\n\n@nki.jit\ndef k(x):\n    return mischief.k(x)\n", encoding="utf-8"
+    )
+    return path
+
+
 def judge(server: ForkServer, path: Path, limits: Limits = QUICK) -> ReviewRecord:
     request = from_file(
         path,
@@ -99,7 +109,7 @@ def test_a_kernel_that_allocates_100_gb(server: ForkServer, tmp_path: Path) -> N
 
 
 def test_a_kernel_that_exits(server: ForkServer, tmp_path: Path) -> None:
-    path = write(tmp_path, "def k(x):\n    import os\n    os._exit(0)")
+    path = write_beside(tmp_path, "def k(x):\n    import os\n    os._exit(0)")
     code, message = blocker(judge(server, path))
     assert code == "NKR005" and "exit" in message
 
@@ -111,7 +121,7 @@ def test_a_kernel_that_prints_a_million_lines(server: ForkServer, tmp_path: Path
 
 
 def test_a_kernel_that_forges_an_instruction(server: ForkServer, tmp_path: Path) -> None:
-    path = write(
+    path = write_beside(
         tmp_path,
         """
         def k(x):
@@ -126,7 +136,7 @@ def test_a_kernel_that_forges_an_instruction(server: ForkServer, tmp_path: Path)
 
 
 def test_a_kernel_that_forges_operands(server: ForkServer, tmp_path: Path) -> None:
-    path = write(
+    path = write_beside(
         tmp_path,
         """
         def k(x):
@@ -143,7 +153,7 @@ def test_a_kernel_that_forges_operands(server: ForkServer, tmp_path: Path) -> No
 def test_a_kernel_that_hands_back_a_program_with_a_billion_entries(
     server: ForkServer, tmp_path: Path
 ) -> None:
-    path = write(
+    path = write_beside(
         tmp_path,
         """
         def k(x):
@@ -172,7 +182,7 @@ def test_a_kernel_that_hands_back_a_program_with_a_billion_entries(
 
 
 def test_a_kernel_that_hands_back_another_target(server: ForkServer, tmp_path: Path) -> None:
-    path = write(
+    path = write_beside(
         tmp_path,
         """
         def k(x):
@@ -187,7 +197,7 @@ def test_a_kernel_that_hands_back_another_target(server: ForkServer, tmp_path: P
 
 
 def test_a_grandchild_does_not_outlive_the_review(server: ForkServer, tmp_path: Path) -> None:
-    path = write(
+    path = write_beside(
         tmp_path,
         """
         def k(x):
@@ -207,7 +217,7 @@ def test_a_grandchild_does_not_outlive_the_review(server: ForkServer, tmp_path: 
 
 
 def test_a_kernel_that_fills_the_scratch_directory(server: ForkServer, tmp_path: Path) -> None:
-    path = write(
+    path = write_beside(
         tmp_path,
         """
         def k(x):
@@ -222,7 +232,7 @@ def test_a_kernel_that_fills_the_scratch_directory(server: ForkServer, tmp_path:
 
 
 def test_a_kernel_that_ignores_sigterm(server: ForkServer, tmp_path: Path) -> None:
-    path = write(
+    path = write_beside(
         tmp_path,
         """
         def k(x):
@@ -254,7 +264,9 @@ def test_a_call_without_a_row_is_not_judged(server: ForkServer, tmp_path: Path) 
     [
         ("def k(x:\n", "NKR004", "not Python"),
         ("x = 1\n", "NKR004", "has no kernel"),
-        ("import not_there\nimport nki\n@nki.jit\ndef k(x): pass\n", "NKR004", "not_there"),
+        ("import nki\nfrom . import beside\n@nki.jit\ndef k(x): pass\n", "NKR004", "relative import"),
+        ("import nki\nimport numpy.beside\n@nki.jit\ndef k(x): pass\n", "NKR004", "'numpy.beside', which does not"),
+        ("import nki\nimport nki.beside\n@nki.jit\ndef k(x): pass\n", "NKR004", "'nki.beside', which does not"),
     ],
 )
 def test_a_file_that_is_no_kernel_is_a_result(
@@ -275,6 +287,59 @@ def test_a_file_that_is_no_kernel_is_a_result(
     )
     found = blocker(review(request, server))
     assert found[0] == code and message in found[1]
+
+
+NO_SUCH_PACKAGE = "no_such_package_of_anybody"
+MISSING = (
+    f"imports the package '{NO_SUCH_PACKAGE}', which is not installed here (PLACE): install it beside nkireview, or "
+    "keep the import out of the files that the kernel needs"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "beside", "place"),
+    [
+        (f"import {NO_SUCH_PACKAGE}.part\n", "", "kernel.py:1"),
+        ("import helpers\n", f"\nfrom {NO_SUCH_PACKAGE} import part\n", "helpers.py:2"),
+        ("", "", "kernel.py:6"),
+    ],
+    ids=["the file", "a module beside it", "the kernel"],
+)
+def test_a_package_that_is_not_installed_is_no_fault_of_the_kernel(
+    server: ForkServer, tmp_path: Path, kernel: str, beside: str, place: str
+) -> None:
+    path = tmp_path / "kernel.py"
+    late = "" if kernel else f"    import {NO_SUCH_PACKAGE}\n"
+    path.write_text(f"{kernel}import nki\ndef ref(x): return x\n\n@nki.jit\ndef k(x):\n{late}    return x\n")
+    (tmp_path / "helpers.py").write_text(beside)
+    record = judge(server, path)
+    assert (record.status, int(record.exit_code)) == ("not reviewed", 2)
+    assert record.reason.startswith(MISSING.replace("PLACE", place)), record.reason
+    assert not [finding for finding in record.findings if finding.severity is Severity.blocker]
+
+
+@pytest.mark.parametrize("statement", ["from . import beside", "from .beside import f", "import own.beside"])
+def test_a_module_that_the_submissions_own_package_lacks_is_a_finding(
+    server: ForkServer, tmp_path: Path, statement: str
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").write_text("")
+    path = tmp_path / "own" / "kernel.py"
+    path.write_text(f"import nki\n{statement}\ndef ref(x): return x\n@nki.jit\ndef k(x): return x\n")
+    code, message = blocker(judge(server, path))
+    assert code == "NKR004" and "beside" in message and "(kernel.py:2)" in message
+
+
+def test_a_module_that_a_folder_beside_the_kernel_lacks_is_a_finding(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    (tmp_path / "parts").mkdir()
+    path = tmp_path / "kernel.py"
+    path.write_text("import nki\nimport parts.beside\ndef ref(x): return x\n@nki.jit\ndef k(x): return x\n")
+    assert blocker(judge(server, path)) == (
+        "NKR004",
+        "not traced: imports 'parts.beside', which does not exist (kernel.py:2)",
+    )
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -382,3 +447,9 @@ def test_json_is_the_only_thing_on_standard_output(tmp_path: Path) -> None:
     record = json.loads(done.stdout)
     assert record["status"] == "acceptable" and record["subject"]["reference_by_author"] is True
     assert json.loads((tmp_path / "out" / "review.json").read_text()) == record
+
+
+def test_mischief_in_the_kernels_own_file_is_seen_before_it_runs(server: ForkServer, tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(x):\n    import os\n    os._exit(0)")
+    code, message = blocker(judge(server, path))
+    assert code == "NKR055" and "os._exit" in message

@@ -37,7 +37,9 @@ def blockers(record: ReviewRecord) -> list[tuple[str, Dimension, str]]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("case", ["r01", "r02", "r04", "r06", "r10", "r12", "r14", "r26"])
+@pytest.mark.parametrize(
+    "case", ["r01", "r02", "r04", "r06", "r10", "r12", "r14", "r16", "r18", "r23", "r26"]
+)
 def test_the_good_kernel_gets_nothing_above_note(server: ForkServer, case: str, target: str) -> None:
     record = judge(server, case, "good", target, "_good" if case == "r14" else "")
     assert record.status == "acceptable", record.reason or record.findings
@@ -112,3 +114,69 @@ def test_r26_a_constant_output_is_an_integrity_blocker(server: ForkServer, targe
     record = judge(server, "r26", "bad", target)
     kinds = [(f.code, f.kind) for f in record.findings if f.severity is Severity.blocker]
     assert kinds == [("NKR030", "integrity")], record.findings
+
+
+def static(server: ForkServer, case: str, kernel: str, release: str) -> ReviewRecord:
+    """A case that must never be imported for its reference or inputs: it has neither."""
+    path = next(CASES.glob(f"{case}_*.py"))
+    request = from_file(
+        path,
+        kernel=kernel,
+        reference=None,
+        inputs=("x=f32[4,128,512]",),
+        inputs_from=None,
+        target="trn2",
+        nki=release,
+        lnc=None,
+        seed=7,
+        schedule_only=True,
+        need_reference=False,
+    )
+    return review(request, server)
+
+
+def test_r08_a_carried_dependence_of_affine_range_is_a_race_in_the_legacy_generation_only(
+    server: ForkServer,
+) -> None:
+    legacy = static(server, "r08", "running_max", "legacy")
+    found = blockers(legacy)
+    assert legacy.status == "rejected"
+    assert [(code, dimension) for code, dimension, _ in found] == [("NKR050", Dimension.dma)], found
+    current = static(server, "r08", "running_max", "0.6")
+    assert current.status == "acceptable"
+    assert {finding.severity for finding in current.findings} <= {Severity.minor, Severity.note}
+    assert any(finding.code == "NKR050" for finding in current.findings)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_r16_indices_in_bfloat16(server: ForkServer, target: str) -> None:
+    record = judge(server, "r16", "bad", target)
+    reasons = [(code, dimension) for code, dimension, _ in blockers(record)]
+    assert ("NKR070", Dimension.precision) in reasons and record.status == "rejected"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_r18_one_added_where_one_was_to_multiply(server: ForkServer, target: str) -> None:
+    record = judge(server, "r18", "bad", target)
+    reasons = [(code, dimension) for code, dimension, _ in blockers(record)]
+    assert ("NKR060", Dimension.correctness) in reasons and record.status == "rejected"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_r23_a_transpose_by_descriptors_of_four_bytes_is_right_and_slow(
+    server: ForkServer, target: str
+) -> None:
+    record = judge(server, "r23", "bad", target)
+    assert record.status == "acceptable" and all(run.status == "correct" for run in record.runs)
+    above = [(f.code, f.severity, f.dimension) for f in record.findings if f.severity is not Severity.note]
+    assert above == [("NKR122", Severity.major, Dimension.dma)], above
+    slow, good = (judge(server, "r23", kernel, target).times[0].total_ns for kernel in ("bad", "good"))
+    assert slow > 4 * good
+
+
+def test_r28_a_file_that_tampers_with_its_grader_is_never_run(server: ForkServer) -> None:
+    record = static(server, "r28", "entry", "0.6")
+    found = [(f.code, f.dimension, f.kind) for f in record.findings if f.severity is Severity.blocker]
+    assert record.status == "rejected"
+    assert set(found) == {("NKR055", Dimension.correctness, "integrity")}, found
+    assert not record.counts and not record.times and not record.isolation_held

@@ -38,12 +38,25 @@ def section(text: str, heading: str) -> str:
     return text.split(f"\n## {heading}", 1)[1].split("\n## ", 1)[0]
 
 
-@pytest.mark.parametrize("name", ["review", "run"])
+@pytest.mark.parametrize("name", ["review", "run", "compare", "grade", "rules", "rubric"])
 def test_every_option_is_documented(name: str) -> None:
     text = section((ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), f"`nkireview {name} ")
     named = set(re.findall(r"`(--[a-z-]+)", text))
-    options = {item.opts[0] for item in main.commands[name].params if isinstance(item, click.Option)}
+    command = main.commands[name]
+    parts = command.commands.values() if isinstance(command, click.Group) else [command]
+    options = {item.opts[0] for part in parts for item in part.params if isinstance(item, click.Option)}
     assert named == options - {"--help"}
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^## `nkireview (\w+)", text, flags=re.M)) == set(main.commands)
+
+
+def test_the_options_of_grade_are_explained() -> None:
+    text = section((ROOT / "docs" / "grading.md").read_text(encoding="utf-8"), "Options\n")
+    options = {item.opts[0] for item in main.commands["grade"].params if isinstance(item, click.Option)}
+    assert set(re.findall(r"`(--[a-z-]+)", text)) == options
 
 
 def test_every_task_key_is_documented() -> None:

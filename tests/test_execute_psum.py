@@ -310,3 +310,54 @@ def test_a_destination_held_in_fewer_bits_is_rounded() -> None:
     kernel.copy(result, bank)
     kernel.store(result)
     assert kernel.run().outputs[0].values[0, 0] == 1.0
+
+
+def test_a_buffer_at_an_address_that_is_free_again_starts_anew() -> None:
+    """accumulate=None overwrites at the first write to a tile, whatever an earlier tile left at its address."""
+    kernel = Kernel()
+    a, b = kernel.load(A), kernel.load(B)
+    for times in (3, 1):
+        tile, result = kernel.psum(2, 4, address=(0, 2048)), kernel.sbuf(2, 4)
+        for _ in range(times):
+            kernel.matmul(tile, a, b)
+        kernel.copy(result, tile)
+        kernel.store(result)
+    execution = kernel.run()
+    assert execution.faults == ()
+    np.testing.assert_array_equal(execution.outputs[0].values, 3 * AB)
+    np.testing.assert_array_equal(execution.outputs[1].values, AB)
+
+
+def test_two_buffers_at_one_address_that_are_both_in_use_are_one() -> None:
+    kernel = Kernel()
+    a, b = kernel.load(A), kernel.load(B)
+    whole, part = kernel.psum(2, 4, address=(0, 2048)), kernel.psum(2, 4, address=(0, 2048))
+    result = kernel.sbuf(2, 4)
+    kernel.matmul(whole, a, b)
+    kernel.matmul(part, a, b)
+    kernel.copy(result, whole)
+    kernel.store(result)
+    np.testing.assert_array_equal(kernel.run().outputs[0].values, 2 * AB)
+
+
+def test_an_address_next_to_a_buffer_in_use_is_not_that_buffer() -> None:
+    kernel = Kernel()
+    a, b = kernel.load(A), kernel.load(B)
+    near, first = kernel.psum(2, 4, address=(0, 16)), kernel.psum(2, 4, address=(0, 0))
+    one, two = kernel.sbuf(2, 4), kernel.sbuf(2, 4)
+    kernel.matmul(near, a, b)
+    kernel.matmul(first, a, b)
+    kernel.copy(one, first)
+    again = kernel.psum(2, 4, address=(0, 0))
+    kernel.matmul(again, a, b)
+    kernel.matmul(near, a, b)
+    kernel.copy(two, near)
+    kernel.store(one)
+    kernel.store(two)
+    last = kernel.sbuf(2, 4)
+    kernel.copy(last, again)
+    kernel.store(last)
+    first_value, near_value, again_value = (output.values for output in kernel.run().outputs)
+    np.testing.assert_array_equal(first_value, AB)
+    np.testing.assert_array_equal(near_value, 2 * AB)
+    np.testing.assert_array_equal(again_value, AB)

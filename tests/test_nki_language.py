@@ -361,3 +361,13 @@ def test_the_finder_stubs_listed_packages_only() -> None:
     with pytest.raises(NotYetSupported, match="neuronxcc.nki, the legacy generation"):
         finder.find_spec("neuronxcc.nki.language")
     assert "nki" not in sys.modules
+
+
+def test_versions_of_the_core_are_ordered() -> None:
+    """Kernels of nki-library ask ``nisa.get_nc_version() >= nisa.nc_version.gen3``."""
+    from nkireview.isa.enums import NcVersion
+
+    assert NcVersion.gen2 < NcVersion.gen3 <= NcVersion.gen3 < NcVersion.gen4
+    assert NcVersion.gen4 >= NcVersion.gen3 and not NcVersion.gen2 > NcVersion.gen3
+    with pytest.raises(TypeError):
+        _ = NcVersion.gen2 < 3

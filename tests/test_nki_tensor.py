@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,3 +250,26 @@ def test_accesses_say_what_was_written() -> None:
     assert view.access() == view.access()
     found = next(iter(tensor._trace.builder._accesses))
     assert found == (0, "bfloat16", 2056, (64, 1), (32, 8), 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "memory", "key", "detail"),
+    [
+        ((64, 64), Memory.shared_hbm, (slice(0, 4), slice(60, 70)), "index 60:70 of dimension 1 (size 64)"),
+        ((64, 64), Memory.shared_hbm, (0, 64), "index 64 of dimension 1 (size 64)"),
+        ((4, 2, 64), Memory.sbuf, (slice(None), 0, slice(60, 70)), "index 60:70 of dimension 2 (size 64)"),
+        ((64, 64), Memory.shared_hbm, (slice(60, 70), slice(0, 4)), ""),  # outside: `verify` says so
+        ((64, 64), Memory.sbuf, (slice(0, 4), slice(60, 70)), ""),  # leaves its row: `verify` says so
+        ((4, 2, 64), Memory.sbuf, (slice(None), 1, slice(60, 70)), ""),
+        ((64, 64), Memory.shared_hbm, (slice(0, 4), slice(60, 64)), ""),
+    ],
+)
+def test_an_index_that_runs_into_other_elements_is_recorded(
+    shape: tuple[int, ...], memory: Memory, key: Any, detail: str
+) -> None:
+    tensor = make(shape, memory)
+    with tracing(tensor._trace):
+        _ = tensor[key]
+    found = [event.detail for event in tensor._trace.builder._events if event.kind == "overrun"]
+    assert [text.split(" of tensor")[0] for text in found] == ([detail] if detail else [])
+    assert all(text.endswith("runs into other elements of its memory") for text in found)

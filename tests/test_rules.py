@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from nkireview.execute import Fault
 from nkireview.record import Legality, OutputResult, ReviewRecord, Run, Setting, Subject
+from nkireview.rules import registry
 from nkireview.rules.facts import Facts, Failure, Unreached, WorkloadFacts, WrongOutput
 from nkireview.rules.finding import Dimension, Evidence, Finding, Severity, in_order
 from nkireview.rules.legality import dimension_of
@@ -148,3 +149,25 @@ def test_exit_codes() -> None:
     assert int(record("acceptable", finding(Severity.major)).exit_code) == 0
     assert int(record("rejected", finding(Severity.blocker)).exit_code) == 1
     assert int(record("not reviewed", reason="void").exit_code) == 2
+
+
+def test_a_wrong_result_beside_its_cause_says_to_mend_that_first() -> None:
+    def found(code: str, severity: Severity, workload: str = "w") -> Finding:
+        return finding(severity, code).model_copy(
+            update={"workload": workload, "change": f"the change of {code}", "places": ("k.py:3",)}
+        )
+
+    symptom = found("NKR020", Severity.blocker, "v, w")
+    both = registry._with_causes([symptom, found("NKR061", Severity.major)])
+    assert both[0].change == "Mend NKR061 at k.py:3 first, which may be why: the change of NKR061"
+    for other in (
+        found("NKR061", Severity.note),
+        found("NKR061", Severity.major, "elsewhere"),
+        found("NKR105", Severity.major),
+    ):
+        assert registry._with_causes([symptom, other])[0] == symptom
+
+
+def test_causes_are_rules() -> None:
+    codes = {rule.code for rule in RULES}
+    assert all(rule.causes <= codes for rule in RULES)

@@ -16,6 +16,7 @@ from nkireview.isa.enums import Engine, Memory
 from nkireview.isa.table import ROWS
 from nkireview.program.footprint import offsets
 from nkireview.program.program import Program
+from nkireview.program.scope import Scope
 from nkireview.program.storage import READS, WRITES, storage
 from nkireview.schedule.cells import cells
 from nkireview.schedule.occupancy import occupancy
@@ -272,7 +273,7 @@ def test_what_shares_an_element_shares_a_cell(
     for part in parts:
         kernel.call("memset", dst=part, value=0.0)
     program = kernel.program()
-    found = cells(program, storage(program, ROWS), most)
+    found = cells(Scope.of(program), storage(program, ROWS), most)
     assert len(found.of_place[0]) <= max(most, 1)
     ids = [int(program.columns.operand[at]) for at in program.columns.operand_at[:-1]]
     elements = [set(offsets(program.access(access)).ravel().tolist()) for access in ids]
@@ -292,7 +293,7 @@ OPS = st.lists(
 
 
 @given(OPS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_no_queue_runs_two_at_once_and_nothing_reads_what_is_not_there(
     ops: list[tuple[str, int, int, bool]],
 ) -> None:
@@ -393,6 +394,17 @@ def test_two_streams_of_loads_share_hbm() -> None:
     whole = 6 * 128 * 8192 * 4 / HBM
     assert timing.total_ns == pytest.approx(SYNC + START + whole, rel=0.02)
     assert int(Wait.bandwidth) in timing.timeline.wait.tolist()
+
+
+def test_a_copy_within_hbm_is_spread_over_the_engines() -> None:
+    """2 MiB read and written: HBM moves both, 16 engines cut it into packets of 4 KiB."""
+    kernel = Kernel()
+    kernel.copy(kernel.hbm(1024, 512), kernel.argument(counted(1024, 512)))
+    moved = 1024 * 512 * 4
+    engines = moved / 4096 * (PACKET + 4096 / RATE) / 16
+    assert Timing(kernel.program()).total_ns == pytest.approx(
+        SYNC + START + max(engines, 2 * moved / HBM), rel=0.01
+    )
 
 
 def test_a_loop_counts_its_trips() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from nkireview.isa import dtypes
 from nkireview.numerics.inputs import Scalar, Spec, draw_all
 from nkireview.program.tree import EnumLeaf, Group, Node, ScalarLeaf, TensorLeaf
-from nkireview.runner import ForkServer, Job, Limits
+from nkireview.runner import ForkServer, Job, Limits, Outcome
 from nkireview.runner.tree import EnumNode, ObjectNode, TreeError, decode, encode, leaves, map_leaves
 
 Array = NDArray[Any]
 STRUCTURE_SEED = 0
 CALL = "nkireview.runner.reference:call"
+PREPARE = "nkireview.runner.reference:prepare"
 
 
 class ArgumentError(ValueError):
@@ -144,7 +145,14 @@ class Called:
         return Arguments((made,), self.keywords)
 
 
-InputSource = Drawn | Called
+class InputSource(Protocol):
+    """Where a workload's arguments come from; `ReferenceFailed` or `ArgumentError` says why there are none."""
+
+    def structure(self, server: ForkServer, limits: Limits) -> Arguments:
+        """The arguments, of which only shapes, dtypes and scalars count."""
+
+    def make(self, seed: int, server: ForkServer, limits: Limits) -> Arguments:
+        """The arguments for a seed."""
 
 
 def call(
@@ -158,15 +166,21 @@ def call(
     seeded: bool = False,
 ) -> Any:
     """Call a function of the task's author in a child; its result as a tree. ReferenceFailed says why not."""
+    header, blobs = request_of(arguments, float64=float64, seeded=seeded)
+    file = {"file": str(callee.file.resolve()), "function": callee.function}
+    return result_of(server.run(Job(CALL, {**file, **header}, blobs, limits)), what, callee)
+
+
+def request_of(
+    arguments: Arguments, *, float64: bool = False, seeded: bool = False
+) -> tuple[dict[str, Any], list[bytes]]:
+    """One call as header and blobs for `runner.reference`."""
     tree, blobs = encode([list(arguments.positional), dict(arguments.keywords)])
-    header = {
-        "file": str(callee.file.resolve()),
-        "function": callee.function,
-        "arguments": tree,
-        "float64": float64,
-        "seeded": seeded,
-    }
-    outcome = server.run(Job(CALL, header, blobs, limits))
+    return {"arguments": tree, "float64": float64, "seeded": seeded}, blobs
+
+
+def result_of(outcome: Outcome, what: str, callee: Callee) -> Any:
+    """What a call returned, as a tree; `ReferenceFailed` says why there is nothing."""
     if outcome.status != "done":
         raise ReferenceFailed(f"{what} {callee}: {outcome.detail}")
     error = outcome.header.get("error")

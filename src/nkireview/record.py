@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from nkireview.rubric.scorecard import Scorecard
 from nkireview.rules.finding import Finding, Severity
 
 SCHEMA = 1
@@ -121,6 +122,71 @@ class CountsRecord(_Record):
     assumed_trips: bool = False
 
 
+class LaneRecord(_Record):
+    """One queue in time: ns busy, share of the predicted time, and the share busy in equal steps of it."""
+
+    name: str
+    core: int = 0
+    busy_ns: float
+    share: float
+    activity: tuple[float, ...] = ()
+
+
+class PathStep(_Record):
+    """What the critical path spends on one line and instruction, and what it waited for there."""
+
+    place: str
+    opcode: str
+    ns: float
+    share: float
+    waits: str = ""
+
+
+class LineCost(_Record):
+    """What one line's instructions of one name cost: how many, ns on their queue, ns on the critical path, bytes."""
+
+    place: str
+    opcode: str
+    lane: str
+    instructions: int
+    held_ns: float
+    critical_ns: float = 0.0
+    bytes: int = 0
+
+
+class MemoryCurve(_Record):
+    """Bytes a partition in use over time; a step curve: `used[i]` holds from `at_ns[i]` on."""
+
+    memory: Literal["SBUF", "PSUM"]
+    core: int = 0
+    usable: int
+    peak: int
+    peak_place: str = ""
+    at_ns: tuple[float, ...] = ()
+    used: tuple[int, ...] = ()
+
+
+class TimeRecord(_Record):
+    """What the timing model predicts for a workload; a prediction is never without its range."""
+
+    workload: str
+    total_ns: float
+    low_ns: float
+    high_ns: float
+    bound: Literal["memory", "compute", "issue", "latency"]
+    bound_by: str
+    floor_ns: float
+    """No schedule of this work is faster: bytes that must move over HBM, or FLOPs over the peak."""
+    overlap: float
+    """Share of the DMA transfer time during which an engine computes."""
+    lanes: tuple[LaneRecord, ...] = ()
+    critical: tuple[PathStep, ...] = ()
+    lines: tuple[LineCost, ...] = ()
+    """The lines that hold their queues longest; a DMA counts with its transfer."""
+    memory: tuple[MemoryCurve, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+
 class ReviewRecord(_Record):
     """A whole review."""
 
@@ -132,7 +198,13 @@ class ReviewRecord(_Record):
     legality: Legality
     runs: tuple[Run, ...] = ()
     counts: tuple[CountsRecord, ...] = ()
+    times: tuple[TimeRecord, ...] = ()
     findings: tuple[Finding, ...] = ()
+    measures: dict[str, float] = Field(default_factory=dict)
+    """Measures by name, as listed in ``rubric/measures.toml``."""
+    scorecard: Scorecard | None = None
+    strengths: tuple[str, ...] = ()
+    """What was done well, with this run's figures."""
     not_checked: tuple[str, ...] = ()
     isolation_held: tuple[str, ...] = ()
     isolation_not_held: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nkireview.arguments import ArgumentError, Called, Callee, Drawn, InputSource
+from nkireview.checks.integrity import forbidden
 from nkireview.checks.source import SourceError, SourceFacts, choose_kernel, read_source
 from nkireview.numerics.inputs import (
     InputError,
@@ -16,6 +17,7 @@ from nkireview.numerics.inputs import (
     parse_distribution,
     parse_input,
 )
+from nkireview.rubric.loading import of_task
 from nkireview.rules.facts import Failure
 from nkireview.task import Submission, Task
 from nkireview.task import Workload as TaskWorkload
@@ -47,14 +49,18 @@ def from_file(
     schedule_only: bool = False,
     need_reference: bool = True,
 ) -> Request:
-    """A request for a kernel file and the reference and inputs named beside it."""
-    if need_reference and reference is None:
+    """A request for a kernel file and the reference and inputs named beside it.
+
+    A file that may not be run needs neither: its review ends with what its source says.
+    """
+    barred = path.is_file() and _barred(path, kernel)
+    if need_reference and reference is None and not barred:
         raise UsageError(
             f"{path}: nothing to compare with; give --reference FILE:FUNCTION, or the path of a task folder"
         )
     if bool(inputs) == bool(inputs_from) and inputs:
         raise UsageError("give either --input or --inputs-from, not both")
-    if not inputs and not inputs_from:
+    if not inputs and not inputs_from and not barred:
         raise UsageError(
             f"{path}: no inputs; give --input x=bf16[4096,2048] ... or --inputs-from FILE:FUNCTION"
         )
@@ -90,6 +96,12 @@ def from_file(
     )
 
 
+def _barred(path: Path, kernel: str | None) -> bool:
+    """True where the source forbids to run a file."""
+    source, _ = _source(path)
+    return source is not None and bool(forbidden(source, kernel or ""))
+
+
 def from_task(
     task: Task,
     submission: Submission,
@@ -122,6 +134,7 @@ def from_task(
         policy=task.tolerance.policy,
         task=task.name,
         submission=submission.name,
+        rubric=of_task(task.folder, task.rubric),
         paths=_paths(*(workload.inputs for workload in workloads)),
         seed=seed,
         failure=failure,

@@ -10,20 +10,30 @@ from dataclasses import replace
 from typing import Literal
 
 import nkireview
+from nkireview import hardware
 from nkireview.arguments import ReferenceFailed
 from nkireview.checks.counts import counts
+from nkireview.checks.integrity import forbidden
 from nkireview.checks.provenance import Provenance, provenance
 from nkireview.checks.reduction import reduction_lengths
+from nkireview.checks.survey import survey
+from nkireview.isa.release import Release
 from nkireview.isa.table import ROWS
+from nkireview.measures import measures
 from nkireview.numerics.inputs import HOSTILE
 from nkireview.program.program import Program
 from nkireview.program.verify import verify
-from nkireview.record import CountsRecord, Legality, ReviewRecord, Run, Subject
+from nkireview.record import CountsRecord, Legality, ReviewRecord, Run, Subject, TimeRecord
+from nkireview.rubric.scorecard import Scorecard
+from nkireview.rubric.scoring import score
+from nkireview.rubric.strengths import strengths
 from nkireview.rules.facts import Facts, Unreached, WorkloadFacts
-from nkireview.rules.finding import Finding, Severity
+from nkireview.rules.finding import Dimension, Evidence, Finding, Severity
 from nkireview.rules.registry import judge
 from nkireview.runner import ForkServer
 from nkireview.runs import Bench, Runs
+from nkireview.schedule.timing import Timing
+from nkireview.times import time_record
 from nkireview.tracing import Request, Traced, Workload, trace
 
 
@@ -42,13 +52,18 @@ class _Review:
         self.counts: list[CountsRecord] = []
         self.workloads: list[WorkloadFacts] = []
         self.traced: list[Traced] = []
+        self.times: list[TimeRecord] = []
+        self.hardware = hardware.target(request.target.value)
         self.not_judged = ""
-        self.not_checked = ["execution time", "space and hazards", "benchmark claims"]
+        self.not_checked = ["races between engines and cores", "benchmark claims", "migration from CUDA"]
 
     def record(self) -> ReviewRecord:
         started = time.monotonic()
+        source = self.request.source
         if self.request.failure is not None:
             self.workloads.append(WorkloadFacts("", failure=self.request.failure))
+        elif source is not None and forbidden(source, self.request.kernel):
+            self.not_checked.append("everything that needs the file to run: its source forbids that")
         else:
             for workload in self.request.workloads:
                 if not self.not_judged:
@@ -84,10 +99,23 @@ class _Review:
             self.counts.append(counts_record(program, name))
             paths = provenance(program, ROWS)
             lengths = reduction_lengths(program, ROWS)
-        facts = WorkloadFacts(name, program=program, violations=violations)
+        facts = self._scheduled(WorkloadFacts(name, program=program, violations=violations), program)
         if traced.workload.schedule_only or self.request.reference is None or self.not_judged:
             return facts
         return self._execute(traced, program, facts, paths, lengths)
+
+    def _scheduled(self, facts: WorkloadFacts, program: Program) -> WorkloadFacts:
+        """Space, traffic and time, where every instruction has a meaning."""
+        if any(violation.blocking or violation.unsupported for violation in facts.violations):
+            self.not_checked.append(f"{facts.name}: space, traffic and time, for want of a legal program")
+            return facts
+        self.bench.progress(f"{facts.name}: scheduling {len(program):,} instructions")
+        with self.bench.clock("checks"):
+            found = survey(program, ROWS, self.hardware)
+        with self.bench.clock("schedule"):
+            timing = Timing(program)
+            self.times.append(time_record(facts.name, program, timing, found, self.hardware))
+        return replace(facts, timing=timing, survey=found)
 
     def _execute(
         self,
@@ -159,14 +187,33 @@ class _Review:
             file_target=request.source.target if request.source else None,
             target=request.target.value,
             authored=request.authored,
+            source=request.source,
+            release=Release.parse(request.release.value),
         )
+
+    def _scorecard(self, findings: Sequence[Finding], found: dict[str, float]) -> Scorecard:
+        missing = {
+            Dimension.migration: "there is no original to hold the kernel against",
+            Dimension.claims: "no claim was made",
+        }
+        if not self.runs:
+            missing[Dimension.numerics] = "nothing was executed"
+        predicted = {item.workload: item.total_ns for item in self.times}
+        return score(self.request.rubric, findings, found, missing, predicted)
 
     def _assemble(self, findings: Sequence[Finding]) -> ReviewRecord:
         request = self.request
-        blocked = any(finding.severity is Severity.blocker for finding in findings)
+        blockers = [finding for finding in findings if finding.severity is Severity.blocker]
+        if self.not_judged and any(finding.evidence is Evidence.source for finding in blockers):
+            # what the source says holds whether or not the rest could be judged
+            self.not_checked.append(self.not_judged)
+            self.not_judged = ""
+        blocked = bool(blockers)
         status: Literal["acceptable", "rejected", "not reviewed"]
         status = "not reviewed" if self.not_judged else ("rejected" if blocked else "acceptable")
         held = self.traced[0] if self.traced else None
+        found = measures(self.runs, self.times, self.workloads, self.hardware)
+        judged = not self.not_judged
         return ReviewRecord(
             tool=f"nkireview {nkireview.__version__}",
             subject=Subject(
@@ -186,7 +233,11 @@ class _Review:
             legality=self._legality(),
             runs=tuple(self.runs),
             counts=tuple(self.counts),
+            times=tuple(self.times),
             findings=tuple(findings),
+            measures=found,
+            scorecard=self._scorecard(findings, found) if judged else None,
+            strengths=strengths(found, findings) if judged else (),
             not_checked=tuple(self.not_checked),
             isolation_held=held.held if held else (),
             isolation_not_held=held.not_held if held else (),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nkireview.arguments import Array, call
+from nkireview.checks.integrity import forbidden
 from nkireview.execute import execute
 from nkireview.isa import dtypes
 from nkireview.numerics.errors import ErrorFigures, compare
@@ -32,6 +33,9 @@ def run(request: Request, server: ForkServer, seed: int) -> tuple[RunSummary, di
     workload = request.workloads[0]
     if request.failure is not None:
         raise RunFailed(request.failure.message, 1)
+    if request.source is not None:
+        for trespass in forbidden(request.source, request.kernel):
+            raise RunFailed(f"{request.file}:{trespass.line}: not run, since the file {trespass.message}", 1)
     traced = trace(request, workload, server)
     if traced.unsupported:
         raise RunFailed(traced.unsupported, 2)

@@ -10,22 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from nkireview.arguments import Arguments, Array, ReferenceFailed, call
+from nkireview.answers import AS_DRAWN, Trial, answers_of
+from nkireview.arguments import Arguments, Array, ReferenceFailed
 from nkireview.checks.provenance import Provenance
 from nkireview.execute import Execution, OutputValue, execute
 from nkireview.isa import dtypes
 from nkireview.numerics.errors import ErrorFigures, ExactFigures
-from nkireview.numerics.inputs import hostile
 from nkireview.numerics.limits import Limits as Tolerance
 from nkireview.numerics.limits import limits_for
-from nkireview.numerics.sensitivity import conditioning, probe
 from nkireview.numerics.verdict import Verdict, judge
 from nkireview.numerics.void import VoidCheck, void_checks
 from nkireview.program.program import Program
 from nkireview.record import Figures, OutputResult, Run
 from nkireview.rules.facts import Unreached, WrongOutput
 from nkireview.runner import ForkServer
-from nkireview.runner.tree import leaves
 from nkireview.tracing import Request, Traced
 
 
@@ -64,7 +62,10 @@ class Runs:
         self.mismatch = ""
         self.constant = False
         """True where no change of any input changes the reference."""
-        self._drawn: tuple[Arguments, list[Array]] | None = None
+        request = bench.request
+        assert request.reference is not None
+        self.answers = answers_of(traced.workload.inputs, request.reference, bench.server, request.limits)
+        self._drawn: tuple[int, Trial] | None = None
 
     def one(self, seed: int, kind: str, *, in_contract: bool) -> None:
         """Execute for one seed and compare."""
@@ -72,14 +73,14 @@ class Runs:
             return
         name = self.traced.workload.name
         self.bench.progress(f"{name}: executing, {kind}")
-        arguments = self._arguments(seed, kind)
-        if arguments is None:
+        trial = self._trial(seed, kind)
+        if trial is None:
             return
-        wanted = self._reference(arguments)
+        arguments, wanted = trial.arguments, trial.wanted
         with self.bench.clock("execute"):
             execution = self._execute(arguments)
-        if kind == "as drawn" and self._drawn is None:
-            self._drawn = arguments, wanted
+        if kind == AS_DRAWN and self._drawn is None:
+            self._drawn = seed, trial
             self.faults = execution.faults
             aliases = {output.alias for output in self.program.outputs}
             self.written = tuple(path for path in execution.parameters if path not in aliases)
@@ -87,11 +88,11 @@ class Runs:
         if self.mismatch:
             self.records.append(self._record(seed, kind, in_contract, (), self.mismatch))
             return
-        if kind != "as drawn" and not self._representable(wanted):
+        if kind != AS_DRAWN and not self._representable(wanted):
             self.records.append(self._unassessed(seed, kind, in_contract))
             return
+        limits = self.limits if kind == AS_DRAWN else self._limits(self._amplification(seed, kind))
         with self.bench.clock("compare"):
-            limits = self.limits if kind == "as drawn" else self._limits(self._conditioning(arguments, seed))
             results = tuple(
                 self._compare(execution.outputs[at], wanted[at], limits[at]) for at in range(len(wanted))
             )
@@ -104,26 +105,30 @@ class Runs:
         """Which baselines would pass, and which showed nothing."""
         if self._drawn is None:
             return None
-        arguments, wanted = self._drawn
+        seed, trial = self._drawn
+        wanted = trial.wanted
         at = {output.name: index for index, output in enumerate(self.program.outputs)}
-        inputs = dict(zip(self._paths(), arguments.arrays(), strict=True))
-        return void_checks(
-            dict(zip(at, wanted, strict=True)),
-            inputs,
-            lambda name, candidate: judge(candidate, wanted[at[name]], self.limits[at[name]]),
+        inputs = dict(zip(self._paths(), trial.arguments.arrays(), strict=True))
+        return self.answers.void(
+            repr((seed, tuple(at), tuple(inputs), tuple(self.limits))),
+            lambda: void_checks(
+                dict(zip(at, wanted, strict=True)),
+                inputs,
+                lambda name, candidate: judge(candidate, wanted[at[name]], self.limits[at[name]]),
+            ),
         )
 
     def unreached(self, paths: Provenance, seed: int) -> Iterator[Unreached]:
         """Inputs that the reference needs and the Program does not carry to the output."""
         if self._drawn is None:
             return
-        arguments, _ = self._drawn
         seen: set[tuple[str, int]] = set()
-        named = dict(zip(self._paths(), arguments.arrays(), strict=True))
-        influences = probe(lambda arrays: self._reference(arguments.replaced(arrays)), named, seed)
+        named = self._paths()
+        with self.bench.clock("reference"):
+            influences = self.answers.influences(seed)
         self.constant = bool(influences) and not any(influence.changed for influence in influences)
         for influence in influences:
-            path, output = influence.input_path, influence.output_index
+            path, output = named[int(influence.input_path)], influence.output_index
             if not influence.changed or (path, output) in seen or self._aliased(path):
                 continue
             if not paths.covers(path, output, influence.region.slices):
@@ -136,28 +141,16 @@ class Runs:
     def _paths(self) -> list[str]:
         return [path for path, _ in self.program.parameter_buffers]
 
-    def _arguments(self, seed: int, kind: str) -> Arguments | None:
-        bench, workload = self.bench, self.traced.workload
-        arguments = workload.inputs.make(seed, bench.server, bench.request.limits)
-        if not arguments.same_structure(self.traced.structure):
-            raise ReferenceFailed(
-                f"workload {workload.name}: shapes, dtypes or scalars depend on the seed; only values may"
-            )
-        if kind == "as drawn":
-            return arguments
-        named = {str(at): array for at, array in enumerate(arguments.arrays())}
-        changed = hostile(named, kind)
-        return None if changed is None else arguments.replaced(list(changed.values()))
-
-    def _reference(self, arguments: Arguments) -> list[Array]:
-        request = self.bench.request
-        assert request.reference is not None
+    def _trial(self, seed: int, kind: str) -> Trial | None:
+        """Inputs and the reference's answer to them."""
         with self.bench.clock("reference"):
-            made = call(self.bench.server, request.limits, request.reference, arguments, float64=True)
-        found = [np.asarray(value) for _, value in leaves(made)]
-        if not found:
-            raise ReferenceFailed(f"reference {request.reference} returned no array")
-        return found
+            trial = self.answers.trial(seed, kind)
+        if trial is not None and not trial.arguments.same_structure(self.traced.structure):
+            raise ReferenceFailed(
+                f"workload {self.traced.workload.name}: shapes, dtypes or scalars depend on the seed; "
+                "only values may"
+            )
+        return trial
 
     def _execute(self, arguments: Arguments) -> Execution:
         given = {
@@ -186,10 +179,10 @@ class Runs:
             )
         ]
 
-    def _conditioning(self, arguments: Arguments, seed: int) -> list[float]:
+    def _amplification(self, seed: int, kind: str) -> list[float]:
         """How far the reference itself enlarges rounding on these inputs."""
-        named = dict(zip(self._paths(), arguments.arrays(), strict=True))
-        return conditioning(lambda arrays: self._reference(arguments.replaced(arrays)), named, seed)
+        with self.bench.clock("reference"):
+            return self.answers.amplification(seed, kind)
 
     def _compare(self, output: OutputValue, wanted: Array, limits: Tolerance) -> OutputResult:
         verdict = judge(output.values, wanted, limits)

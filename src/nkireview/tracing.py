@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,8 @@ from nkireview.program.errors import ProgramError
 from nkireview.program.program import Program
 from nkireview.program.tree import to_json
 from nkireview.record import Setting
+from nkireview.rubric import loading
+from nkireview.rubric.model import Rubric
 from nkireview.rules.facts import Failure
 from nkireview.runner import ForkServer, Job, Limits
 
@@ -57,6 +61,7 @@ class Request:
     seed: int | None = None
     failure: Failure | None = None
     limits: Limits = field(default_factory=Limits)
+    rubric: Rubric = field(default_factory=loading.load)
 
 
 def settle_target(asked: str | None, task: str | None, source: SourceFacts | None) -> Setting:
@@ -142,12 +147,28 @@ def _read(answer: Mapping[str, Any], found: Traced) -> None:
     error = answer.get("error")
     if error:
         place = f"{Path(str(error['file'])).name}:{error['line']}" if error.get("file") else ""
+        at = f" ({place})" if place else ""
         if error["kind"] == "unsupported":
-            found.unsupported = f"{error['message']}{f' ({place})' if place else ''}"
+            found.unsupported = f"{error['message']}{at}"
+        elif error["kind"] == "missing" and _is_missing(str(error["message"])):
+            found.unsupported = (
+                f"imports the package {error['message']!r}, which is not installed here{at}: install it beside "
+                "nkireview, or keep the import out of the files that the kernel needs"
+            )
+        elif error["kind"] == "missing":
+            reason = f"imports {error['message']!r}, which does not exist"
+            found.failure = Failure("import", reason, place)
         elif error["kind"] in FAILURES:
             found.failure = Failure(str(error["kind"]), str(error["message"]) or "no reason given", place)
         else:
             raise KeyError(error["kind"])
+
+
+def _is_missing(name: str) -> bool:
+    """True for a package that this host lacks; a module that a package lacks, or one of Python's own, is no such."""
+    if not name.isidentifier() or name in sys.stdlib_module_names:
+        return False
+    return name not in sys.modules and importlib.util.find_spec(name) is None
 
 
 def _check_sealed(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -27,6 +29,22 @@ class Definition:
 
 
 @dataclass(frozen=True)
+class Import:
+    """One imported module; `bound` is the name it is known by, `guarded` where a ``try`` surrounds it."""
+
+    module: str
+    name: str
+    bound: str
+    line: int
+    guarded: bool
+
+    @property
+    def root(self) -> str:
+        """The top-level package; empty for a relative import."""
+        return self.module.split(".")[0]
+
+
+@dataclass(frozen=True)
 class SourceFacts:
     """What the text alone says."""
 
@@ -35,6 +53,7 @@ class SourceFacts:
     definitions: tuple[Definition, ...]
     target: str | None
     legacy: bool
+    tree: ast.Module = field(default_factory=lambda: ast.Module([], []), repr=False, compare=False)
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """Parameter names of a function, in order; empty where it is not defined here."""
@@ -44,6 +63,32 @@ class SourceFacts:
     def kernels(self) -> tuple[str, ...]:
         """Names of the decorated functions."""
         return tuple(item.name for item in self.definitions if item.kernel)
+
+    def at(self, line: int) -> str:
+        """``file:line``, as a Program spells a place."""
+        return f"{self.path.name}:{line}"
+
+    @cached_property
+    def imports(self) -> tuple[Import, ...]:
+        """Every import of the file, in order."""
+        return tuple(_imports(self.tree.body, guarded=False))
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """The functions at the top of the file, by name; the last of several."""
+        return {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
+
+    def reachable(self, kernel: str) -> tuple[ast.FunctionDef, ...]:
+        """The kernel and the functions of this file that it, or one of those, mentions by name."""
+        found: dict[str, ast.FunctionDef] = {}
+        left = [kernel]
+        while left:
+            function = self.functions.get(left.pop())
+            if function is None or function.name in found:
+                continue
+            found[function.name] = function
+            left.extend(node.id for node in ast.walk(function) if isinstance(node, ast.Name))
+        return tuple(sorted(found.values(), key=lambda node: node.lineno))
 
 
 def read_source(path: Path) -> SourceFacts:
@@ -69,6 +114,7 @@ def read_source(path: Path) -> SourceFacts:
         definitions=tuple(_definitions(tree)),
         target=_target(tree),
         legacy=_legacy(tree),
+        tree=tree,
     )
 
 
@@ -99,6 +145,24 @@ def _definitions(tree: ast.Module) -> list[Definition]:
             names = tuple(item.arg for item in (*node.args.posonlyargs, *node.args.args))
             found.append(Definition(node.name, node.lineno, marked, names))
     return found
+
+
+def _imports(body: list[ast.stmt], guarded: bool) -> Iterator[Import]:
+    for node in body:
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                bound = item.asname or item.name.split(".")[0]
+                yield Import(item.name, "", bound, node.lineno, guarded)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for item in node.names:
+                yield Import(module, item.name, item.asname or item.name, node.lineno, guarded)
+        for name in ("body", "orelse", "finalbody"):
+            inside = getattr(node, name, [])
+            if isinstance(inside, list):
+                yield from _imports(inside, guarded or isinstance(node, ast.Try))
+        for handler in getattr(node, "handlers", ()):
+            yield from _imports(handler.body, guarded=True)
 
 
 def _decorator(node: ast.expr) -> bool:

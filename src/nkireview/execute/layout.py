@@ -92,6 +92,16 @@ class Layout:
         """Bytes of the store for one byte of the device."""
         return self.formats.scale(self.unit)
 
+    def overlaps(self, other: Layout) -> bool:
+        """True where two layouts of one store, with the same row stride, share bytes."""
+        (row, byte), (other_row, other_byte) = (divmod(each.offset, each.row_stride) for each in (self, other))
+        return (
+            row < other_row + other.rows
+            and other_row < row + self.rows
+            and byte < other_byte + other.row_bytes
+            and other_byte < byte + self.row_bytes
+        )
+
     def form(self, kind: DataType, base: int, pattern: Pattern, partition: int | None) -> Form:
         """The form of an access, in elements of `kind`; NoMeaningError where it is malformed or outside."""
         if not self.formats.rounds and not _same_values(kind, self.own):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.execute import psum
 from nkireview.execute.formats import Formats
 from nkireview.execute.geometry import geometry
 from nkireview.execute.layout import Form, Layout
@@ -46,6 +47,7 @@ class Memory:
         self._cells: list[Cell | None] = [None] * columns.buffers
         self.operands: list[Operand | None] = [None] * columns.accesses
         self._arenas: dict[int, Store] = {}
+        self._alive: dict[int, dict[int, Cell]] = {}  # arena -> buffers in it that are in use
         self._layouts: list[Layout | None] = [None] * len(self._geometry.layouts)
         self._forms: list[Form | None] = [None] * len(self._geometry.forms)
         self._layout_of: list[int] = self._geometry.layouts.of.tolist()
@@ -77,15 +79,24 @@ class Memory:
                 store = self._arena(self._arena_of[buffer])
             found = Cell(buffer, layout, store, self._psum[buffer], buffer in self._kept)
             self._cells[buffer] = found
+            if store.shared:
+                self._alive.setdefault(self._arena_of[buffer], {})[buffer] = found
             if buffer in self._given:
                 self._fill(found, self._given[buffer])
         return found
 
     def free(self, buffer: int) -> None:
-        """Let go of a buffer that no later instruction uses."""
+        """Let go of a buffer that no later instruction uses; what is next put at its address starts anew in PSUM."""
         cell = self._cells[buffer]
-        if cell is not None and not cell.store.shared:
+        if cell is None:
+            return
+        if not cell.store.shared:
             cell.store.release()
+            return
+        alive = self._alive[self._arena_of[buffer]]
+        alive.pop(buffer, None)
+        if cell.psum and not any(cell.layout.overlaps(other.layout) for other in alive.values()):
+            psum.forget(cell)
 
     def whole(self, buffer: int) -> NDArray[Any]:
         """The content of a buffer, read-only."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.execute.storage import Operand
+from nkireview.execute.storage import Cell, Operand
 
 UNWRITTEN, VALUE, TRANSPOSE, MATMUL = range(4)
 
@@ -39,3 +39,13 @@ def note(operand: Operand, writer: int) -> None:
             return
         known = store.matmul = np.full(store.units, known, np.int8)
     operand.units_of(known)[...] = writer
+
+
+def forget(cell: Cell) -> None:
+    """Note that nothing has written the region of a buffer."""
+    known = cell.store.matmul
+    if not isinstance(known, int):
+        cell.region(known)[...] = UNWRITTEN
+    elif known != UNWRITTEN:
+        cell.store.matmul = np.full(cell.store.units, known, np.int8)
+        cell.region(cell.store.matmul)[...] = UNWRITTEN

@@ -6,7 +6,7 @@ any other fills the store with poison and begins a mask of its defined elements,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from nkireview.execute.poison import Poison
 
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
+Mark = TypeVar("Mark", np.bool_, np.int8)
 
 POOLED_BYTES = 4 * 2**20
 
@@ -115,12 +116,12 @@ class Cell:
             self.writes.pop((index, operand), None)
             self.writes[(index, operand)] = None
 
-    def region(self, mask: Mask) -> Mask:
-        """The units of this buffer in a mask of its store."""
+    def region(self, marks: NDArray[Mark]) -> NDArray[Mark]:
+        """The units of this buffer in marks of one byte for each unit of its store."""
         layout, unit = self.layout, self.layout.unit
         shape = (layout.rows, layout.row_bytes // unit)
         strides = (layout.row_stride // unit, 1)
-        view: Mask = np.ndarray(shape, np.bool_, mask, layout.offset // unit, strides)
+        view: NDArray[Mark] = np.ndarray(shape, marks.dtype, marks, layout.offset // unit, strides)
         return view
 
 

@@ -6,6 +6,7 @@ Source: aws-neuron-sdk nki/api/nki/isa/__init__.py:26-136 (NKI 0.6).
 from __future__ import annotations
 
 from enum import Enum
+from functools import total_ordering
 
 
 class Engine(Enum):
@@ -53,12 +54,16 @@ class MatmulPerfMode(Enum):
     double_row = "double_row"
 
 
+@total_ordering
 class NcVersion(Enum):
-    """NeuronCore version."""
+    """NeuronCore version, ordered by generation: kernels ask ``get_nc_version() >= nc_version.gen3``."""
 
     gen2 = 2
     gen3 = 3
     gen4 = 4
+
+    def __lt__(self, other: object) -> bool:
+        return self.value < other.value if isinstance(other, NcVersion) else NotImplemented
 
 
 class DmaEngine(Enum):

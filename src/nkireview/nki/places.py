@@ -12,7 +12,12 @@ from nkireview.program.model import Frame, Source
 
 _OWN = str(Path(__file__).resolve().parent)
 _NEAR = str(Path(_OWN).parent)
+_EXAMPLES = str(Path(_NEAR) / "rules" / "examples")  # kernels, though they lie beside our code
 _DEPTH = 64  # frames kept of a deeper chain
+
+
+def _is_ours(path: str) -> bool:
+    return path.startswith(_NEAR) and not path.startswith(_EXAMPLES)
 
 
 class Places:
@@ -34,7 +39,7 @@ class Places:
             code = frame.f_code
             ours = own.get(code)
             if ours is None:
-                ours = own[code] = code.co_filename.startswith(_NEAR)
+                ours = own[code] = _is_ours(code.co_filename)
             if not ours:
                 key.append((code, frame.f_lineno))
             elif key and code.co_name == "run_kernel":

@@ -181,6 +181,7 @@ class NkiTensor:
         strides: list[int] = []
         kept: list[tuple[int, int, int]] = []  # position, size 1 and stride of dropped dimensions
         offset, dim = self._offset, 0
+        past = ""
         for item in items:
             if item is None:
                 if self.on_chip and dim == 0:
@@ -191,12 +192,19 @@ class NkiTensor:
             size, stride = self._shape[dim], self._strides[dim]
             if isinstance(item, slice):
                 start, count, step = _slice(item, size, dim)
+                if start < 0 or start + (count - 1) * step >= size:
+                    past = (
+                        past or f"{start}:{start + (count - 1) * step + 1} of dimension {dim} (size {size})"
+                    )
                 offset += start * stride
                 shape.append(count)
                 strides.append(stride * step)
             else:
                 index = _integer(item, f"index of dimension {dim}")
-                offset += (index + size if index < 0 else index) * stride
+                index = index + size if index < 0 else index
+                if not 0 <= index < size:
+                    past = past or f"{index} of dimension {dim} (size {size})"
+                offset += index * stride
                 if self.on_chip and dim == 0:
                     shape.append(1)
                     strides.append(stride)
@@ -207,7 +215,25 @@ class NkiTensor:
             at, size, stride = kept[-1]
             shape.insert(at, size)
             strides.insert(at, stride)
+        if past and self._holds(shape, strides, offset):
+            self._trace.event(
+                "overrun", f"index {past} of tensor {self._label()} runs into other elements of its memory"
+            )
         return self._view(tuple(shape), tuple(strides), offset)
+
+    def _holds(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> bool:
+        """True where elements lie inside the buffer, or on chip its row, so that `verify` cannot see that they are not
+        those meant."""
+        axes = list(zip(strides, shape, strict=True))
+        inner = self._buffer.shape[1:] if self.on_chip else self._buffer.shape
+        size = math.prod(inner) * of(self._buffer.dtype, "tensor").itemsize // self._dtype.itemsize
+        if self.on_chip:
+            axes, offset = axes[1:], offset % size if size else 0
+        reach = [stride * (count - 1) for stride, count in axes]
+        return (
+            offset + sum(min(step, 0) for step in reach) >= 0
+            and offset + sum(max(s, 0) for s in reach) < size
+        )
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise NotYetSupported("assignment to a tensor view (use nisa.tensor_copy or nisa.dma_copy)")

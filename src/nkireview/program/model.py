@@ -49,13 +49,13 @@ Place = tuple[Frame, ...]
 
 @dataclass(frozen=True)
 class Event:
-    """Something the trace saw that is no instruction: ``truth``, ``stub``, ``rebound``, ``deprecated``, ``note``."""
+    """Something the trace saw that is no instruction; `kind` is one of `KINDS`."""
 
     kind: str
     place: int
     detail: str
 
-    KINDS = ("truth", "stub", "rebound", "deprecated", "note")
+    KINDS = ("truth", "stub", "rebound", "deprecated", "overrun", "note")
 
     def __post_init__(self) -> None:
         if self.kind not in self.KINDS:

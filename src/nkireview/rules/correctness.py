@@ -38,6 +38,7 @@ def _wrong(facts: WorkloadFacts) -> Iterator[Draft]:
             count=len(items),
             workload=facts.name,
             group=f"{output}, {first.inputs}",
+            failing=f"workload {facts.name}, {drawn}",
         )
 
 
@@ -85,6 +86,7 @@ RULES = (
         each(lambda facts: _fault(facts, UNINITIALISED)),
         citation="aws-neuron-sdk nki/guides/nki_simulator.rst:212-243",
         suppresses=frozenset({"NKR020", "NKR021"}),
+        change="Load or memset the whole tile, or read only the part that was written.",
     ),
     Rule(
         "NKR011",
@@ -96,6 +98,7 @@ RULES = (
         each(lambda facts: _fault(facts, UNWRITTEN)),
         citation="aws-neuron-sdk nki/get-started/about/tiling-overview.rst:150-163",
         suppresses=frozenset({"NKR020", "NKR021"}),
+        change="Store every tile of the output, the last and narrower one included.",
     ),
     Rule(
         "NKR012",
@@ -108,6 +111,7 @@ RULES = (
         each(lambda facts: _fault(facts, PSUM)),
         citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:541-555",
         suppresses=frozenset({"NKR020", "NKR021"}),
+        change="Give the first matmul accumulate=False (or leave it out) and drop the memset.",
     ),
     Rule(
         "NKR013",
@@ -118,6 +122,7 @@ RULES = (
         "Out of bounds, or operands whose element counts differ: the instruction was left out of the execution.",
         each(lambda facts: _fault(facts, None)),
         suppresses=frozenset({"NKR010", "NKR011", "NKR020", "NKR021"}),
+        change="Keep every access inside its tensor and give operands of equal element counts.",
     ),
     Rule(
         "NKR020",
@@ -128,6 +133,11 @@ RULES = (
         "An output differs from the float64 reference, computed on inputs rounded as the kernel gets them, by more "
         "than its limits; or it is not finite where the reference is.",
         each(_wrong),
+        causes=frozenset(
+            {"NKR008", "NKR050", "NKR060", "NKR061", "NKR062", "NKR063", "NKR064"}
+            | {f"NKR{number:03}" for number in range(70, 83)}
+        ),
+        change="Start from the element named: run it with nkireview run and compare the intermediates.",
     ),
     Rule(
         "NKR021",
@@ -137,6 +147,7 @@ RULES = (
         Evidence.executed,
         "Inputs scaled by 100, with tiny rows or with a large mean break the kernel; the task does not ask for them.",
         each(_outside_contract),
+        change="Make the kernel safe for such inputs, or say in the contract that they do not occur.",
     ),
     Rule(
         "NKR022",
@@ -146,6 +157,7 @@ RULES = (
         Evidence.executed,
         "Number or shape of the returned tensors differs from what the reference returns.",
         each(_mismatch),
+        change="Return as many tensors as the reference, in its order and shapes.",
     ),
     Rule(
         "NKR030",
@@ -156,6 +168,7 @@ RULES = (
         "Perturbing the input changes the reference's output, but no path in the Program leads from it to the output.",
         each(_unreached),
         suppresses=frozenset({"NKR020", "NKR021"}),
+        change="Compute the output from the input; no constant can stand for it.",
     ),
     Rule(
         "NKR031",
@@ -165,5 +178,6 @@ RULES = (
         Evidence.executed,
         "Legal since NKI 0.3, but a caller that re-uses the argument sees it changed.",
         each(_written),
+        change="Write into a tensor of the kernel's own, or return the argument.",
     ),
 )

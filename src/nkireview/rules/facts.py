@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from nkireview import hardware
+from nkireview.checks.source import SourceFacts
+from nkireview.checks.survey import Survey
 from nkireview.execute import Fault
+from nkireview.isa.release import LATEST, Release
 from nkireview.program.program import Program
 from nkireview.program.verify import Violation
+from nkireview.schedule.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,9 @@ class WorkloadFacts:
     mismatch: str = ""
     unreached: Sequence[Unreached] = ()
     written_parameters: Sequence[str] = ()
+    timing: Timing | None = None
+    survey: Survey | None = None
+    """Space, traffic and how full the engines are; None without a Program."""
 
 
 @dataclass(frozen=True)
@@ -65,3 +73,10 @@ class Facts:
     target: str = ""
     authored: Sequence[str] = field(default=())
     """What the author of the submission supplied: reference, input function."""
+    source: SourceFacts | None = None
+    release: Release = LATEST
+
+    @property
+    def generation(self) -> str:
+        """NeuronCore generation of the target; that of trn2 where none is named."""
+        return hardware.target(self.target or "trn2").generation

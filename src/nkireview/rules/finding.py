@@ -50,6 +50,8 @@ class Evidence(str, Enum):
 class Finding(BaseModel):
     """One finding; `places` are ``file:line``, `count` the number of occurrences behind it.
 
+    `message` says what happens with this run's figures, `why` why that matters on this hardware, `change` what to do;
+    `gain_ns` is the predicted time that the change saves, `failing` the input on which the kernel goes wrong.
     `group` names what the finding is about: findings of one rule and group in several workloads are one.
     """
 
@@ -66,8 +68,15 @@ class Finding(BaseModel):
     citation: str = ""
     workload: str = ""
     group: str = ""
+    title: str = ""
+    why: str = ""
+    change: str = ""
+    gain_ns: float | None = Field(default=None, ge=0)
+    failing: str = ""
 
 
 def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Findings by severity, then code, then place."""
-    return tuple(sorted(findings, key=lambda f: (f.severity.rank, f.code, f.places, f.message)))
+    """Findings by severity, then the time their change saves, then code and place."""
+    return tuple(
+        sorted(findings, key=lambda f: (f.severity.rank, -(f.gain_ns or 0.0), f.code, f.places, f.message))
+    )

@@ -73,6 +73,14 @@ def _diverging(facts: WorkloadFacts) -> Iterator[Draft]:
                 yield Draft(f"{event.detail} ({place})", (place,), workload=facts.name)
 
 
+def _overrun(facts: WorkloadFacts) -> Iterator[Draft]:
+    if facts.program is not None:
+        for event in facts.program.events:
+            if event.kind == "overrun":
+                place = facts.program.place_text(event.place)
+                yield Draft(f"{event.detail} ({place})", (place,), workload=facts.name, group=place)
+
+
 def _truth(facts: Facts) -> Iterator[Draft]:
     yield from _events(facts, "truth", "; a tensor counts as present, whatever its values")
 
@@ -125,6 +133,7 @@ RULES = (
         "engines, by target and release. The compiler refuses such a kernel, or the result is undefined.",
         each(_illegal),
         suppresses=frozenset({"NKR013"}),
+        change="Split the work into tiles that keep the limit named; nl.tile_size has the figures of the target.",
     ),
     Rule(
         "NKR002",
@@ -135,6 +144,8 @@ RULES = (
         "Since NKI 0.3 returned tensors must be in nl.shared_hbm. Some pages of the public documentation still return "
         "nl.hbm, so this is major and no blocker.",
         each(_returned),
+        citation="aws-neuron-sdk nki/migration/index.rst:608-620",
+        change="Allocate what is returned with buffer=nl.shared_hbm.",
     ),
     Rule(
         "NKR003",
@@ -144,6 +155,7 @@ RULES = (
         Evidence.traced,
         "The kernel's own Python raised for shapes and scalars that the task asks for.",
         each(_failed(frozenset({"raised"}), "the kernel raises")),  # type: ignore[arg-type]
+        change="Handle the shapes and scalars of the task, or have the task not ask for them.",
     ),
     Rule(
         "NKR004",
@@ -153,6 +165,8 @@ RULES = (
         Evidence.traced,
         "The file cannot be imported as a kernel, or uses the language in a way that it refuses.",
         each(_failed(LANGUAGE, "not traced")),  # type: ignore[arg-type]
+        citation="aws-neuron-sdk nki/get-started/nki-language-guide.rst:55",
+        change="Use the calls of this release and no value of a tensor while the kernel is traced.",
     ),
     Rule(
         "NKR005",
@@ -162,6 +176,7 @@ RULES = (
         Evidence.traced,
         "The child that traces the kernel ran out of time, memory, processes or output, or ended before it answered.",
         each(_failed(LIMITS, "tracing the kernel")),  # type: ignore[arg-type]
+        change="Let every loop end for every shape, and unroll no more than the kernel needs.",
     ),
     Rule(
         "NKR006",
@@ -171,6 +186,7 @@ RULES = (
         Evidence.traced,
         "What came back from the child is no Program, or one for another kernel, target, release or arguments.",
         each(_failed(FORGED, "the program is forged")),  # type: ignore[arg-type]
+        change="Leave the objects of the framework alone; a kernel computes with the calls of nki only.",
     ),
     Rule(
         "NKR007",
@@ -182,6 +198,20 @@ RULES = (
         "the cores do not run the same program, and control flow that differs is undefined.",
         each(_diverging),
         citation="aws-neuron-sdk nki/get-started/about/lnc.rst:139-148",
+        change="Allocate shared tensors in the same order and shape on both cores, outside of branches on "
+        "nl.program_id.",
+    ),
+    Rule(
+        "NKR008",
+        "An index runs past the end of its dimension",
+        Severity.major,
+        Dimension.tiling,
+        Evidence.traced,
+        "A view is an offset and strides; nothing clamps it. An index beyond the size of an inner dimension addresses "
+        "the next row, or another part of the same one, and what is read there, or overwritten, is not what was meant.",
+        each(_overrun),
+        citation="aws-neuron-sdk nki/deep-dives/nki-aps.rst:33-60",
+        change="End the last tile at the size of the dimension, for instance with min(start + size, columns).",
     ),
     Rule(
         "NKR040",
@@ -191,6 +221,8 @@ RULES = (
         Evidence.traced,
         "While a kernel is traced a tensor has no value; its truth is True, as in the official tools.",
         _truth,
+        citation="aws-neuron-sdk nki/get-started/nki-language-guide.rst:210-212",
+        change="Compare with None where presence is meant; select by value with nisa instructions.",
     ),
     Rule(
         "NKR041",
@@ -200,6 +232,8 @@ RULES = (
         Evidence.traced,
         "The call still works in this release, and the release notes announce its end.",
         _deprecated,
+        citation="aws-neuron-sdk release-notes/components/nki.rst:56-59",
+        change="Use the spelling that the message names.",
     ),
     Rule(
         "NKR042",
@@ -210,6 +244,7 @@ RULES = (
         "A kernel's file may import host packages that are not needed to trace it; they are stubs that raise if a "
         "kernel calls them.",
         _stubs,
+        change="Move what needs the package into a file of its own.",
     ),
     Rule(
         "NKR043",
@@ -219,6 +254,7 @@ RULES = (
         Evidence.source,
         "The target of the review wins over what the file sets in its environment.",
         _target,
+        change="Leave the target to whoever compiles the kernel, or review with --target of the file.",
     ),
     Rule(
         "NKR044",
@@ -228,6 +264,7 @@ RULES = (
         Evidence.source,
         "A reference or input function in the submission's own file is no independent oracle.",
         _authored,
+        change="Compare with a reference that somebody else wrote, for example a task of your team.",
     ),
     Rule(
         "NKR045",
@@ -237,5 +274,6 @@ RULES = (
         Evidence.traced,
         "The public documents disagree on what the call means; docs/decisions.md says which reading is taken.",
         _notes,
+        change="Write the call so that every release reads it the same way: give offsets and axes in full.",
     ),
 )

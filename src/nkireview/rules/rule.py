@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from nkireview.isa.enums import GENERATIONS
+from nkireview.isa.release import ALWAYS, Span
 from nkireview.rules.facts import Facts, WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Finding, Severity
 
@@ -22,11 +24,21 @@ class Draft:
     severity: Severity | None = None
     dimension: Dimension | None = None
     group: str = ""
+    why: str = ""
+    change: str = ""
+    gain_ns: float | None = None
+    failing: str = ""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. `suppresses` names the codes of symptoms that its findings explain in the same workload."""
+    """One rule. `suppresses` names the codes of symptoms that its findings explain in the same workload; `causes` those
+    that may be why the rule fires: where one of them stands beside it, its change is to mend that first.
+
+    `explanation` says what is wrong and why on this hardware, `change` what to do about it; a Draft may be more
+    precise. `generations` and `releases` are those in which the rule is asked at all. The bad and the good example are
+    files of ``rules/examples``, named after the code.
+    """
 
     code: str
     title: str
@@ -37,9 +49,15 @@ class Rule:
     find: Callable[[Facts], Iterable[Draft]]
     citation: str = ""
     suppresses: frozenset[str] = frozenset()
+    causes: frozenset[str] = frozenset()
+    change: str = ""
+    generations: frozenset[str] = frozenset(GENERATIONS)
+    releases: Span = ALWAYS
 
     def findings(self, facts: Facts) -> Iterator[Finding]:
-        """The rule's findings."""
+        """The rule's findings; none where the target's generation or the release is not the rule's."""
+        if facts.generation not in self.generations or facts.release not in self.releases:
+            return
         for draft in self.find(facts):
             yield Finding(
                 code=self.code,
@@ -53,6 +71,11 @@ class Rule:
                 citation=draft.citation or self.citation,
                 workload=draft.workload,
                 group=draft.group,
+                title=self.title,
+                why=draft.why or self.explanation,
+                change=draft.change or self.change,
+                gain_ns=draft.gain_ns,
+                failing=draft.failing,
             )
 
 
@@ -64,3 +87,14 @@ def each(find: Callable[[WorkloadFacts], Iterable[Draft]]) -> Callable[[Facts], 
             yield from find(workload)
 
     return over
+
+
+SHARE = 0.10
+"""Least share of the predicted time at stake for a performance finding to rise above note."""
+LEAST_NS = 5000.0
+"""Least time at stake, in ns, for a performance finding to rise above note."""
+
+
+def weighed(severity: Severity, stake_ns: float, total_ns: float) -> Severity:
+    """The severity of a performance finding by the time at stake: a note where too little would be won."""
+    return severity if stake_ns >= LEAST_NS and stake_ns >= SHARE * total_ns else Severity.note

@@ -1,7 +1,7 @@
 """The guardian of one job: forks the worker, holds it to its limits, ends all it started, and reports.
 
 Trusted code in a process of its own. The worker's response and output are bytes from an untrusted source: they are
-capped while they are read and parsed strictly.
+capped while they are read and parsed strictly. Of a session the worker stays, and each call is a process below it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nkireview.runner import isolation, processes, scratch, verdict, wire, worker
-from nkireview.runner.job import Job
+from nkireview.runner.job import STARVED, Job
 from nkireview.runner.verdict import Verdict
 
 REQUEST_LIMIT = 8 << 30
@@ -28,6 +29,11 @@ DRAIN_READS = 4
 INSPECT_EVERY_S = 0.1
 # A slow start is the machine's fault, not the job's: the deadline runs from the end of the worker's setup.
 SETUP_S = 30.0
+
+# struct ucred: process, user, group.
+_CREDENTIALS = struct.Struct("=iII")
+
+Report = tuple[dict[str, Any], list[bytes | bytearray]]
 
 
 class AbandonedError(Exception):
@@ -46,7 +52,7 @@ class _Pipe:
 
     def read(self) -> None:
         try:
-            chunk = os.read(self.descriptor, CHUNK)
+            chunk = self._receive()
         except BlockingIOError:
             return
         self.open = bool(chunk)
@@ -59,6 +65,33 @@ class _Pipe:
             if self.open:
                 self.read()
 
+    def reset(self) -> None:
+        """Forget what came before the next call."""
+        self.data, self.count = bytearray(), 0
+
+    def _receive(self) -> bytes:
+        return os.read(self.descriptor, CHUNK)
+
+
+class _Response(_Pipe):
+    """The response channel, a socket that says which process wrote; on macOS it does not."""
+
+    def __init__(self, channel: socket.socket, keep: int) -> None:
+        super().__init__(channel.fileno(), keep)
+        self.channel = channel
+        self.writers: set[int] = set()
+
+    def reset(self) -> None:
+        super().reset()
+        self.writers = set()
+
+    def _receive(self) -> bytes:
+        chunk, ancillary, _, _ = self.channel.recvmsg(CHUNK, socket.CMSG_SPACE(_CREDENTIALS.size))
+        for level, kind, data in ancillary if chunk else ():
+            if sys.platform == "linux" and (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                self.writers.add(_CREDENTIALS.unpack(data)[0])
+        return chunk
+
 
 @dataclass
 class _End:
@@ -69,104 +102,212 @@ class _End:
 
 
 def guard(channel: socket.socket, place: Path) -> None:
-    """Serve the one job that arrives on `channel`, with `place` (not yet there) as its scratch directory."""
+    """Serve the job that arrives on `channel`, with `place` (not yet there) as its scratch directory."""
     server = os.getppid()
     job = Job.from_message(*wire.receive(channel, REQUEST_LIMIT))
     place.mkdir(mode=0o700)
     try:
-        header, payload = _run(job, place, channel, server)
+        ward = _Ward(job, place, channel, server)
+        if job.session:
+            _serve(ward, channel)
+            return
+        report = ward.run()
     finally:
         scratch.remove(place)
-    wire.send(channel, header, payload)
+    wire.send(channel, *report)
 
 
-def _run(
-    job: Job, place: Path, channel: socket.socket, server: int
-) -> tuple[dict[str, Any], list[bytes | bytearray]]:
-    """The report on the job: what an `Outcome` holds, with what was printed and returned as blobs."""
-    subreaper = _subreaper()
-    wake = processes.signal_channel()
-    setup_read, setup_write = os.pipe()
-    response_read, response_write = os.pipe()
-    output_read, output_write = os.pipe()
-    guardian = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        worker.main(job, place, guardian, worker.Channels(setup_write, response_write, output_write))
-    for descriptor in (setup_write, response_write, output_write):
-        os.close(descriptor)
-    end = _End()
-    response = _Pipe(response_read, job.limits.response_bytes + 1)
-    output = _Pipe(output_read, job.limits.output_bytes)
-    for pipe in (response, output):
-        os.set_blocking(pipe.descriptor, False)
+def _serve(ward: _Ward, channel: socket.socket) -> None:
+    """Answer calls until the channel closes or a limit ends the worker."""
     try:
-        layers = _setup(setup_read)
-        started = time.monotonic()
-        found = _watch(job, place, pid, _Watched(channel, server, wake, response, output), end)
-        wall_s = time.monotonic() - started
+        alive = True
+        while alive:
+            ward.wait_for_call()
+            report, alive = ward.call(*wire.receive(channel, REQUEST_LIMIT))
+            wire.send(channel, *report)
     finally:
-        survivors = _end_all(pid, end)
-    response.drain()
-    output.drain()
-    found = found or _final(job, place, response, end)
-    held = [*layers["held"], "wall time", "output", "response"]
-    not_held = [*layers["not_held"], *subreaper]
-    if survivors:
-        not_held.append(f"descendants: {len(survivors)} processes could not be killed")
-    if sys.platform == "linux":
-        held.append("process count")
-    if not subreaper:
-        held.append("subreaper")
-    report = {
-        "status": found.status,
-        "detail": found.detail,
-        "printed_bytes": output.count,
-        "wall_s": wall_s,
-        "held": held,
-        "not_held": not_held,
-    }
-    return report, [output.data, response.data] if found.status == "done" else [output.data]
+        ward.end_all()
 
 
-@dataclass(frozen=True)
-class _Watched:
-    """What a guardian listens to while its worker runs."""
+class _Ward:
+    """One worker with the channels to it."""
 
-    channel: socket.socket
-    server: int
-    wake: int
-    response: _Pipe
-    output: _Pipe
+    def __init__(self, job: Job, place: Path, channel: socket.socket, server: int) -> None:
+        self.job, self.place, self.channel, self.server = job, place, channel, server
+        self.not_subreaper = _subreaper()
+        self.wake = processes.signal_channel()
+        setup_read, setup_write = os.pipe()
+        output_read, output_write = os.pipe()
+        request_read, self.request = os.pipe()
+        ended_read, ended_write = os.pipe()
+        response, theirs = socket.socketpair()
+        if sys.platform == "linux":  # before the first byte can be written
+            response.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        guardian = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            worker.main(
+                job,
+                place,
+                guardian,
+                worker.Channels(setup_write, theirs.fileno(), output_write, request_read, ended_write),
+            )
+        theirs.close()
+        for descriptor in (setup_write, output_write, request_read, ended_write):
+            os.close(descriptor)
+        self.end = _End()
+        self.response = _Response(response, job.limits.response_bytes + 1)
+        self.output = _Pipe(output_read, job.limits.output_bytes)
+        self.ended = _Pipe(ended_read, worker.ENDED.size)
+        self.pending = memoryview(b"")
+        for descriptor in (
+            self.response.descriptor,
+            self.output.descriptor,
+            self.ended.descriptor,
+            self.request,
+        ):
+            os.set_blocking(descriptor, False)
+        try:
+            self.layers = _setup(setup_read)
+        except BaseException:
+            self.end_all()
+            raise
 
+    def run(self) -> Report:
+        """Wait for the worker's end; the report holds what an `Outcome` does, printed and returned bytes as blobs."""
+        started = time.monotonic()
+        try:
+            found = self._watch()
+            wall_s = time.monotonic() - started
+        finally:
+            survivors = self.end_all()
+        self.response.drain()
+        self.output.drain()
+        return self._report(found or self._final(self.pid, self.end), wall_s, self.end.cpu_s, survivors)
 
-def _watch(job: Job, place: Path, pid: int, on: _Watched, end: _End) -> Verdict | None:
-    """Wait for the worker's end (None) or for the first limit that it exceeds."""
-    now = time.monotonic()
-    deadline = now + job.limits.wall_s
-    inspect_at = now + INSPECT_EVERY_S
-    pipes = {pipe.descriptor: pipe for pipe in (on.response, on.output)}
-    while True:
-        listening = [on.channel.fileno(), on.wake, *(each for each, pipe in pipes.items() if pipe.open)]
-        ready = select.select(listening, [], [], max(0.0, min(deadline, inspect_at) - now))[0]
-        for descriptor in ready:
-            if descriptor in pipes:
-                pipes[descriptor].read()
-        told_to_end = on.wake in ready and signal.SIGTERM in processes.signals_in(on.wake)
-        if told_to_end or on.channel.fileno() in ready or os.getppid() != on.server:
-            raise AbandonedError
-        _reap(pid, end)
-        now = time.monotonic()
-        if on.response.count > job.limits.response_bytes:
-            return verdict.over_response(job.limits)
-        if end.wait_status is not None:
-            return None
-        if now >= deadline:
-            return verdict.over_time(job.limits)
-        if now >= inspect_at:
-            if exceeded := _inspect(job, place):
-                return exceeded
-            inspect_at = now + INSPECT_EVERY_S
+    def wait_for_call(self) -> None:
+        """Return when the channel has something to say."""
+        while not select.select([self.channel.fileno()], [], [], INSPECT_EVERY_S)[0]:
+            if signal.SIGTERM in processes.signals_in(self.wake) or os.getppid() != self.server:
+                raise AbandonedError
+
+    def call(self, header: dict[str, Any], blobs: list[bytes]) -> tuple[Report, bool]:
+        """Pass one call on and report on it, and whether there can be another."""
+        started = time.monotonic()
+        for pipe in (self.response, self.output, self.ended):
+            pipe.reset()
+        self.pending = memoryview(wire.pack(header, blobs))
+        found = self._watch()
+        wall_s = time.monotonic() - started
+        alive = found is None and self.end.wait_status is None
+        survivors: list[int] = []
+        if not alive:
+            survivors = self.end_all()
+        elif sys.platform == "linux":
+            processes.kill_descendants(spare={self.pid})
+        self.response.drain()
+        self.output.drain()
+        if not alive and self.response.writers - {self.pid}:
+            self.response.reset()  # half an answer says nothing about the end of the session
+        by, end = self.pid, self.end
+        if alive:
+            by, status, cpu_s = worker.ENDED.unpack(self.ended.data)
+            end = _End(status, cpu_s)
+        report, returned = self._report(found or self._final(by, end), wall_s, end.cpu_s, survivors)
+        return ({**report, "alive": alive}, returned), alive
+
+    def end_all(self) -> list[int]:
+        """Kill the worker, its process group and all below this guardian; returns what could not be killed."""
+        if self.end.wait_status is None:
+            os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # the whole group has ended
+            os.killpg(self.pid, signal.SIGKILL)
+        if sys.platform == "linux":
+            return processes.kill_descendants()
+        return []
+
+    def _watch(self) -> Verdict | None:
+        """Wait for the end of the worker or of a call (None) or for the first limit that it exceeds."""
+        limits = self.job.limits
+        started = now = time.monotonic()
+        deadline = now + limits.wall_s
+        waited = processes.queued_s([self.pid])
+        inspect_at = now + INSPECT_EVERY_S
+        pipes = {pipe.descriptor: pipe for pipe in (self.response, self.output, self.ended)}
+        while True:
+            listening = [self.channel.fileno(), self.wake]
+            listening += [each for each, pipe in pipes.items() if pipe.open]
+            writing = [self.request] if self.pending else []
+            ready, writable, _ = select.select(
+                listening, writing, [], max(0.0, min(deadline, inspect_at) - now)
+            )
+            for descriptor in ready:
+                if descriptor in pipes:
+                    pipes[descriptor].read()
+            if writable:
+                self._pass_on()
+            told_to_end = self.wake in ready and signal.SIGTERM in processes.signals_in(self.wake)
+            if told_to_end or self.channel.fileno() in ready or os.getppid() != self.server:
+                raise AbandonedError
+            _reap(self.pid, self.end)
+            now = time.monotonic()
+            if self.response.count > limits.response_bytes:
+                return verdict.over_response(limits)
+            if self.end.wait_status is not None or len(self.ended.data) == worker.ENDED.size:
+                return None
+            if now >= deadline:
+                queued = processes.queued_s([self.pid, *processes.descendants(self.pid)]) - waited
+                deadline = started + limits.wall_s + min(queued, (STARVED - 1) * limits.wall_s)
+                if now >= deadline:
+                    return verdict.over_time(limits)
+            if now >= inspect_at:
+                if exceeded := _inspect(self.job, self.place):
+                    return exceeded
+                inspect_at = now + INSPECT_EVERY_S
+
+    def _pass_on(self) -> None:
+        try:
+            self.pending = self.pending[os.write(self.request, self.pending[:CHUNK]) :]
+        except BlockingIOError:  # less room than the system's least write
+            return
+        except BrokenPipeError:  # the worker is ending, and its end says why
+            self.pending = memoryview(b"")
+
+    def _final(self, by: int, end: _End) -> Verdict:
+        """The verdict on a process that ended by itself; only `by` may have written its response."""
+        limits, response = self.job.limits, self.response
+        if exceeded := _inspect_scratch(self.job, self.place, 0):
+            return exceeded
+        if response.count > limits.response_bytes:
+            return verdict.over_response(limits)
+        if response.writers - {by}:
+            return verdict.second_writer()
+        if end.wait_status is None:
+            raise RuntimeError("the worker has no wait status")
+        return verdict.ended(end.wait_status, end.cpu_s, response.data, limits)
+
+    def _report(self, found: Verdict, wall_s: float, cpu_s: float, survivors: list[int]) -> Report:
+        held = [*self.layers["held"], "wall time", "output", "response"]
+        not_held = [*self.layers["not_held"], *self.not_subreaper]
+        if survivors:
+            not_held.append(f"descendants: {len(survivors)} processes could not be killed")
+        if sys.platform == "linux":
+            held.append("process count")
+        if not self.not_subreaper:
+            held.append("subreaper")
+        report: dict[str, Any] = {
+            "status": found.status,
+            "detail": found.detail,
+            "printed_bytes": self.output.count,
+            "wall_s": wall_s,
+            "cpu_s": cpu_s,
+            "held": held,
+            "not_held": not_held,
+        }
+        blobs: list[bytes | bytearray] = [self.output.data]
+        if found.status == "done":
+            blobs.append(self.response.data)
+        return report, blobs
 
 
 def _inspect(job: Job, place: Path) -> Verdict | None:
@@ -186,16 +327,6 @@ def _inspect_scratch(job: Job, place: Path, deleted_bytes: int) -> Verdict | Non
     except scratch.ScratchError as error:
         return Verdict("scratch", str(error))
     return verdict.over_scratch(job.limits) if used + deleted_bytes > job.limits.scratch_bytes else None
-
-
-def _final(job: Job, place: Path, response: _Pipe, end: _End) -> Verdict:
-    if exceeded := _inspect_scratch(job, place, 0):
-        return exceeded
-    if response.count > job.limits.response_bytes:
-        return verdict.over_response(job.limits)
-    if end.wait_status is None:
-        raise RuntimeError("the worker has no wait status")
-    return verdict.ended(end.wait_status, end.cpu_s, response.data, job.limits)
 
 
 def _reap(pid: int, end: _End) -> None:
@@ -227,17 +358,6 @@ def _setup(descriptor: int) -> dict[str, list[str]]:
         text = report.decode("utf-8", "replace") or f"no report within {SETUP_S:g} s"
         raise RuntimeError(f"the worker could not be set up: {text}") from error
     return {name: list(header[name]) for name in ("held", "not_held")}
-
-
-def _end_all(pid: int, end: _End) -> list[int]:
-    """Kill the worker, its process group and all below this guardian; returns what could not be killed."""
-    if end.wait_status is None:
-        os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):  # the whole group has ended
-        os.killpg(pid, signal.SIGKILL)
-    if sys.platform == "linux":
-        return processes.kill_descendants()
-    return []
 
 
 def _subreaper() -> list[str]:

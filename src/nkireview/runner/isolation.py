@@ -7,13 +7,14 @@ capabilities(7)).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
 import struct
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,7 @@ _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 _LANDLOCK_RULE_PATH_BENEATH = 1
 
-_WRITE_FILE = 1 << 1
+_WRITE_FILE, _READ_FILE = 1 << 1, 1 << 2
 _DEVICE_NODES = 1 << 6 | 1 << 11  # make character and block devices
 _CHANGE_TREE = sum(1 << bit for bit in range(4, 13))  # remove and make files of every kind
 _REFER, _TRUNCATE, _IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
@@ -85,6 +86,14 @@ def become_subreaper() -> None:
     """Make orphans below this process its own children, so that it can end them."""
     _linux_only()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """End this process when its parent, `parent`, ends."""
+    _linux_only()
+    _prctl(_PR_SET_PDEATHSIG, 9)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _process_group(setting: Setting) -> None:
@@ -155,7 +164,7 @@ def _no_capabilities(setting: Setting) -> None:
 
 
 def _landlock(setting: Setting) -> None:
-    """Read and execute everywhere; write below the scratch directory and to /dev/null only."""
+    """Read and execute, but for what is unreadable; write below the scratch directory and to /dev/null only."""
     version = _landlock_version()
     write = _WRITE_FILE | _CHANGE_TREE
     write |= sum(
@@ -164,12 +173,35 @@ def _landlock(setting: Setting) -> None:
     tcp = _BIND_TCP | _CONNECT_TCP if version >= 4 else 0
     scoped = _SCOPE_ABSTRACT_SOCKET | _SCOPE_SIGNAL if version >= 6 else 0
     fields = 1 if version < 4 else 2 if version < 6 else 3
-    attributes = struct.pack(f"={fields}Q", *(write, tcp, scoped)[:fields])
+    read = _READ_FILE if setting.limits.unreadable else 0
+    attributes = struct.pack(f"={fields}Q", *(write | read, tcp, scoped)[:fields])
     rules = _libc(_syscall(_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0))
-    _allow(rules, setting.scratch, write & ~(_DEVICE_NODES | _IOCTL_DEVICE))
+    _allow(rules, setting.scratch, (write | read) & ~(_DEVICE_NODES | _IOCTL_DEVICE))
     _allow(rules, Path(os.devnull), write & (_WRITE_FILE | _TRUNCATE))
+    if read:
+        hidden = [Path(each) for each in setting.limits.unreadable]
+        for path in (*readable(Path("/"), hidden), *map(Path, setting.limits.readable)):
+            with contextlib.suppress(OSError):  # it has gone, or is nothing that a rule can name
+                _allow(rules, path, read)
     _libc(_syscall(_LANDLOCK_RESTRICT_SELF, rules, 0))
     os.close(rules)
+
+
+def readable(root: Path, hidden: Sequence[Path]) -> Iterator[Path]:
+    """The largest folders and files below `root` that together leave out what is hidden."""
+    if root in hidden:
+        return
+    if not any(path.is_relative_to(root) for path in hidden):
+        yield root
+        return
+    for path in root.iterdir():
+        if not path.is_symlink():
+            yield from readable(path, hidden)
+
+
+def _unreadable(setting: Setting) -> None:
+    if setting.limits.unreadable:
+        _landlock_version()
 
 
 def _signals(setting: Setting) -> None:
@@ -183,10 +215,7 @@ def _truncation(setting: Setting) -> None:
 
 
 def _parent_death(setting: Setting) -> None:
-    _linux_only()
-    _prctl(_PR_SET_PDEATHSIG, 9)
-    if os.getppid() != setting.guardian:
-        os._exit(1)
+    die_with_parent(setting.guardian)
 
 
 LAYERS: tuple[tuple[str, Callable[[Setting], None]], ...] = (
@@ -202,6 +231,7 @@ LAYERS: tuple[tuple[str, Callable[[Setting], None]], ...] = (
     ("no new privileges", _no_new_privileges),
     ("no capabilities", _no_capabilities),
     ("landlock", _landlock),
+    ("unreadable files", _unreadable),
     ("landlock truncation", _truncation),
     ("landlock signals", _signals),
     ("parent death", _parent_death),

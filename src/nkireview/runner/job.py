@@ -6,13 +6,18 @@ import dataclasses
 import math
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
+# A job that waits for a processor is given more wall time, at most this many times its own.
+STARVED = 10.0
+
 Status = Literal[
     "done", "timeout", "cpu", "memory", "killed", "exited", "output", "scratch", "malformed", "response"
 ]
+PATHS = ("unreadable", "readable")
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 _ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -27,7 +32,9 @@ class Limits:
     """What one job may use; bytes unless the name says seconds (`_s`) or it is a count (`processes`).
 
     `memory_bytes` bounds the address space of each process and the proportional set size of all of them;
-    `scratch_bytes` counts open but deleted files too; `output_bytes` is what is kept of stdout and stderr.
+    `scratch_bytes` counts open but deleted files too; `output_bytes` is what is kept of stdout and stderr. Time in
+    which a job is ready but another has the processor does not count towards `wall_s`. `unreadable` names files and
+    folders, absolute and without links, that must not be read, but for what is in `readable`.
     """
 
     wall_s: float = 60.0
@@ -38,9 +45,16 @@ class Limits:
     response_bytes: int = 512 * MIB
     output_bytes: int = 64 * KIB
     processes: int = 64
+    unreadable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in PATHS:
+            if not all(Path(path).is_absolute() for path in getattr(self, name)):
+                raise ValueError(f"limit {name} must hold absolute paths, not {list(getattr(self, name))}")
         for each in dataclasses.fields(self):
+            if each.name in PATHS:
+                continue
             value = getattr(self, each.name)
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"limit {each.name} must be a positive number, not {value!r}")
@@ -53,7 +67,8 @@ class Job:
     """One call of a trusted entry function, `module:function`, in an isolated child.
 
     The entry is called as `entry(header, blobs)` and returns `(header, blobs)`; it may load untrusted code. `env` is
-    added to the child's own small environment; the folders in its PYTHONPATH are appended to `sys.path`.
+    added to the child's own small environment; the folders in its PYTHONPATH are appended to `sys.path`. Of a `session`
+    the entry returns a function, which answers each `(header, blobs)` of the session in a fork of its own.
     """
 
     entry: str
@@ -61,6 +76,7 @@ class Job:
     blobs: list[bytes] = field(default_factory=list)
     limits: Limits = field(default_factory=Limits)
     env: dict[str, str] = field(default_factory=dict)
+    session: bool = False
 
     def __post_init__(self) -> None:
         if not _ENTRY.fullmatch(self.entry):
@@ -73,12 +89,15 @@ class Job:
             "header": self.header,
             "limits": dataclasses.asdict(self.limits),
             "env": self.env,
+            "session": self.session,
         }
 
     @classmethod
     def from_message(cls, header: dict[str, Any], blobs: list[bytes]) -> Job:
         """The inverse of `message`."""
-        return cls(header["entry"], header["header"], blobs, Limits(**header["limits"]), header["env"])
+        given = header["limits"]
+        limits = Limits(**{**given, **{name: tuple(given[name]) for name in PATHS}})
+        return cls(header["entry"], header["header"], blobs, limits, header["env"], header["session"])
 
 
 @dataclass(frozen=True)
@@ -98,6 +117,7 @@ class Outcome:
     wall_s: float
     held: tuple[str, ...]
     not_held: tuple[str, ...]
+    cpu_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

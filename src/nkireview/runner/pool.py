@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -17,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from nkireview.runner import wire
-from nkireview.runner.job import MIB, Job, Outcome, RunnerError
+from nkireview.runner.job import MIB, STARVED, Job, Outcome, RunnerError
 
 PRELOAD = ("numpy", "ml_dtypes", "nkireview.runner.reference", "nkireview.runner.trace")
 START_S = 120.0
@@ -70,29 +72,66 @@ class ForkServer:
         self.close()
 
     @property
+    def control(self) -> int:
+        """The descriptor that a process forked from this one keeps open for `Lent`."""
+        return self._control.fileno()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server runs; one that a job has killed is started again by the next job."""
+        return self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         """The process id of the server."""
         return self._process.pid
 
     def run(self, job: Job) -> Outcome:
         """Run one job to its end; every fault of the job is an `Outcome`, a fault of ours is a `RunnerError`."""
-        mine, theirs = socket.socketpair()
-        with mine:
-            with theirs:
-                number = self._order_run(theirs)
+        channel, number = self._open()
+        with channel:
             started = time.monotonic()
-            mine.settimeout(job.limits.wall_s + GRACE_S)
             try:
-                wire.send(mine, job.message(), job.blobs)
-                header, blobs = wire.receive(mine, _report_limit(job))
-            except TimeoutError:
-                self._order_kill(number)
-                return _lost("its guardian process stopped answering", started)
-            except (OSError, wire.ChannelClosed):
+                wire.send(channel, job.message(), job.blobs)
+            except OSError:
                 return _lost("its guardian process was killed", started)
+            return self._report(job, channel, number)[0]
+
+    def session(self, job: Job) -> Session:
+        """A session: the entry of `job` prepares once, and each call runs in a fork of what it prepared."""
+        return Session(self, dataclasses.replace(job, session=True))
+
+    def _open(self) -> tuple[socket.socket, int]:
+        """A channel to a guardian of its own, and the number of its job."""
+        mine, theirs = socket.socketpair()
+        with theirs:
+            try:
+                return mine, self._order_run(theirs)
+            except BaseException:
+                mine.close()
+                raise
+
+    def _report(self, job: Job, channel: socket.socket, number: int) -> tuple[Outcome, bool]:
+        """What a guardian says of its job, or of one call, and whether it waits for another."""
+        started = time.monotonic()
+        channel.settimeout(STARVED * job.limits.wall_s + GRACE_S)
+        try:
+            header, blobs = wire.receive(channel, _report_limit(job))
+        except TimeoutError:
+            self._order_kill(number)
+            return _lost("its guardian process stopped answering", started), False
+        except (OSError, wire.ChannelClosed):
+            return _lost("its guardian process was killed", started), False
         if "error" in header:
             raise RunnerError(f"a job could not be run: {header['error']}")
-        return _outcome(job, header, blobs)
+        return _outcome(job, header, blobs), header.get("alive", False)
+
+    def revive(self) -> None:
+        """Start the server again if it has ended."""
+        with self._lock:
+            if not self._closed and not self.alive:
+                self._stop()
+                self._start()
 
     def close(self) -> None:
         """End the server and everything below it; running jobs end as "killed"."""
@@ -169,6 +208,82 @@ class ForkServer:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
+class Session:
+    """Calls answered one after the other by forks of one prepared process; a context manager, for one thread.
+
+    The limits hold for each call, those of wall and processor time for the preparation with the first of them. A call
+    that ends the session has its `Outcome` like any other, and the next one prepares anew.
+    """
+
+    def __init__(self, server: ForkServer, job: Job) -> None:
+        self._server = server
+        self._job = job
+        self._channel: socket.socket | None = None
+        self._number = 0
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, header: dict[str, Any], blobs: Sequence[wire.Blob] = ()) -> Outcome:
+        """Answer one call; see `ForkServer.run`."""
+        if self._channel is not None and select.select([self._channel], [], [], 0)[0]:
+            self.close()  # nothing was asked: the guardian has gone
+        started = time.monotonic()
+        try:
+            if self._channel is None:
+                self._channel, self._number = self._server._open()
+                wire.send(self._channel, self._job.message(), self._job.blobs)
+            wire.send(self._channel, header, blobs)
+        except OSError:
+            self.close()
+            return _lost("its guardian process was killed", started)
+        try:
+            outcome, alive = self._server._report(self._job, self._channel, self._number)
+        except RunnerError:
+            self.close()
+            raise
+        if not alive:
+            self.close()
+        return outcome
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the prepared process; so does the end of the last reference to this."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+
+class Lent(ForkServer):
+    """A fork server as a process forked from its owner may use it: it does not start, restart or end the server.
+
+    `numbers` sets the jobs of this process apart from those of others: each needs another one.
+    """
+
+    def __init__(self, server: ForkServer, numbers: int) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(numbers << 32)
+        self._closed = False
+        self._control = server._control
+
+    def close(self) -> None:
+        """Make no more use of the server."""
+        self._closed = True
+
+    def _start(self) -> None:
+        raise RunnerError("the fork server has ended")
+
+    def _stop(self) -> None:
+        """The owner ends the server."""
+
+
 def _report_limit(job: Job) -> int:
     return job.limits.response_bytes + job.limits.output_bytes + MIB
 
@@ -187,6 +302,7 @@ def _outcome(job: Job, report: dict[str, Any], blobs: list[bytes]) -> Outcome:
         stdout=blobs[0].decode("utf-8", "replace"),
         printed_bytes=report["printed_bytes"],
         wall_s=report["wall_s"],
+        cpu_s=report["cpu_s"],
         held=tuple(report["held"]),
         not_held=tuple(report["not_held"]),
     )

@@ -9,31 +9,42 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 # /proc/<pid>/stat after the parenthesised command: state, parent, ...
-_PARENT = 1
+_STATE, _PARENT = 0, 1
+_READY = frozenset((b"R", b"D"))
 
 
 def parents() -> dict[int, int]:
     """Every process on the machine with its parent; empty without /proc (macOS)."""
-    found: dict[int, int] = {}
+    return {pid: int(fields[_PARENT]) for pid, fields in _stats().items()}
+
+
+def ready_below(root: int) -> int:
+    """How many processes below `root` run, could run, or wait for a disk."""
+    stats = _stats()
+    found = descendants(root, above={pid: int(fields[_PARENT]) for pid, fields in stats.items()})
+    return sum(stats[pid][_STATE] in _READY for pid in found)
+
+
+def _stats() -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {}
     if sys.platform != "linux":
         return found
     for process in _running():
         try:
-            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+            found[int(process.name)] = (process / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:  # it ended between the listing and the reading
             continue
-        found[int(process.name)] = int(fields[_PARENT])
     return found
 
 
-def descendants(root: int, spare: Collection[int] = ()) -> list[int]:
-    """All processes below `root`, without those in `spare` and what is below them."""
+def descendants(root: int, spare: Collection[int] = (), above: Mapping[int, int] | None = None) -> list[int]:
+    """All processes below `root`, without those in `spare` and what is below them; `above` as from `parents`."""
     children: dict[int, list[int]] = {}
-    for pid, parent in parents().items():
+    for pid, parent in (parents() if above is None else above).items():
         children.setdefault(parent, []).append(pid)
     found: list[int] = []
     queue = [root]
@@ -82,6 +93,18 @@ def resident_bytes(pids: Collection[int]) -> int:
             continue
         total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:"))
     return total
+
+
+def queued_s(pids: Collection[int]) -> float:
+    """Seconds that the threads of these processes were ready and another had the processor; 0 where none tells."""
+    total = 0
+    for pid in pids:
+        try:
+            lines = [(task / "schedstat").read_bytes() for task in Path(f"/proc/{pid}/task").iterdir()]
+        except OSError:  # it has ended, or the kernel does not count this
+            continue
+        total += sum(int(line.split()[1]) for line in lines)
+    return total / 1e9
 
 
 def deleted_file_bytes(pids: Collection[int]) -> int:

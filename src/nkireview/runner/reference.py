@@ -6,6 +6,7 @@ import inspect
 import random
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,11 @@ def call(header: dict[str, Any], blobs: list[bytes]) -> Response:
     `float64` (floating arrays arrive as float64), `seeded` (the one argument is a seed: it is passed as `seed` or as
     first argument if the function takes it, and NumPy's, Python's and torch's global generators are seeded with it).
     """
+    return prepare(header, [])(header, blobs)
+
+
+def prepare(header: dict[str, Any], blobs: list[bytes]) -> Callable[[dict[str, Any], list[bytes]], Response]:
+    """Import `file` and find `function`; what is returned calls it, with the rest of the header, as `call` does."""
     file = Path(header["file"])
     modules.install()
     # Last, so that only what is not installed is replaced: a file may import more than its reference needs.
@@ -34,13 +40,25 @@ def call(header: dict[str, Any], blobs: list[bytes]) -> Response:
     try:
         module = load_module(file)
         function = _find(module, header["function"], file)
+    except LoadError as error:
+        failure = _error(type(error).__name__, error.reason, error.file, error.line)
+        return lambda header, blobs: (failure, [])
+    return partial(_call, file, module, function)
+
+
+def _call(
+    file: Path,
+    module: ModuleType,
+    function: Callable[..., Any],
+    header: dict[str, Any],
+    blobs: list[bytes],
+) -> Response:
+    try:
         leaf = _as_float64 if header.get("float64") else np.array
         args, kwargs = rebuild(decode(header["arguments"], blobs), leaf, module)
         if header.get("seeded"):
             args, kwargs = _seeded(function, args[0], kwargs)
         result, result_blobs = encode(function(*args, **kwargs), "result")
-    except LoadError as error:
-        return _error(type(error).__name__, error.reason, error.file, error.line), []
     except TreeError as error:
         return _error(type(error).__name__, str(error), str(file), 0), []
     except MemoryError:

@@ -39,7 +39,7 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Response:
     header: file, kernel, target, release, lnc, parameters (a tree of `program.tree`, a tuple of the positional
     arguments and a dict of the keyword ones), tensors ([shape, dtype] for each tensor leaf), paths (folders for
     imports). The response is the program as one blob, or an ``error`` with kind, message, file and line; kind is
-    unsupported, refused, raised, import or limits.
+    unsupported, refused, raised, import, limits or missing, whose message is the name of a module that is not found.
     """
     # a trace makes many objects and few cycles
     gc.set_threshold(200_000)
@@ -188,6 +188,10 @@ def _written_parameters(state: Trace, paths: Mapping[int, str]) -> Iterator[Outp
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
+    absent = error.__context__ if isinstance(error, LoadError) else error
+    if isinstance(absent, ModuleNotFoundError) and absent.name:
+        file, line = (error.file, error.line) if isinstance(error, LoadError) else _user_frame(error)
+        return {"kind": "missing", "message": absent.name[:200], "file": file, "line": line}
     kinds: tuple[tuple[type[BaseException], str], ...] = (
         (NotYetSupported, "unsupported"),
         (LoadError, "import"),

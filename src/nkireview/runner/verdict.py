@@ -40,6 +40,10 @@ def over_processes(limits: Limits) -> Verdict:
     return Verdict("killed", f"killed because it ran more than {limits.processes} processes at once")
 
 
+def second_writer() -> Verdict:
+    return Verdict("malformed", "let a second process write to the channel on which its result is returned")
+
+
 def ended(wait_status: int, cpu_s: float, response: bytes | bytearray, limits: Limits) -> Verdict:
     """The verdict on a worker that ended by itself or by the system's hand.
 

@@ -9,34 +9,44 @@ import dataclasses
 import importlib
 import io
 import os
+import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from nkireview.runner import isolation, processes, wire
 from nkireview.runner.job import Job
 
 CHANNEL_LOST = 97
 SETUP_FAILED = 98
+# How one call of a session ended: process, wait status, seconds of processor time.
+ENDED = struct.Struct("<iid")
 TEXT_LIMIT = 2000
+READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Channels:
-    """File descriptors to write to: the setup report, the response, and all that is printed."""
+    """File descriptors to write to: the setup report, the response, and all that is printed.
+
+    Of a session also where its calls are read, and where the end of each is told.
+    """
 
     setup: int
     response: int
     output: int
+    request: int
+    ended: int
 
 
 def main(job: Job, scratch: Path, guardian: int, channels: Channels) -> NoReturn:
     """Run one job in this freshly forked process and end it."""
     try:
         processes.default_signals()
-        _redirect(channels)
+        _redirect(channels, job.session)
         setting = isolation.Setting(job.limits, scratch, _environment(job, scratch), guardian)
         layers = isolation.apply(setting)
         sys.path.extend(path for path in job.env.get("PYTHONPATH", "").split(os.pathsep) if path)
@@ -46,7 +56,51 @@ def main(job: Job, scratch: Path, guardian: int, channels: Channels) -> NoReturn
     except BaseException as error:
         os.write(channels.setup, last_line(error).encode())
         os._exit(SETUP_FAILED)
-    answer = _answer(job)
+    if job.session:
+        try:
+            _serve(job, channels)
+        finally:
+            os._exit(1)
+    _keep_to_this_process(channels.response)
+    _respond(_answer(lambda: _entry(job)(job.header, job.blobs)), channels)
+
+
+def _serve(job: Job, channels: Channels) -> NoReturn:
+    """Prepare once, then answer each call in a fork of this process, so that no call sees what another left."""
+    prepared: list[Callable[[dict[str, Any], list[bytes]], Any]] = []
+
+    def prepare() -> tuple[dict[str, Any], list[bytes]]:
+        prepared.append(_entry(job)(job.header, job.blobs))
+        return {}, []
+
+    failure = _answer(prepare)
+    if not prepared:
+        _respond(failure, channels)
+    while True:
+        header, blobs = wire.read(lambda count: _take(channels.request, count), sys.maxsize)
+        pid = os.fork()
+        if pid == 0:
+            os.close(channels.request)
+            os.close(channels.ended)
+            _keep_to_this_process(channels.response)
+            _respond(_answer(partial(prepared[0], header, blobs)), channels)
+        _, status, usage = os.wait4(pid, 0)
+        os.write(channels.ended, ENDED.pack(pid, status, usage.ru_utime + usage.ru_stime))
+
+
+def _keep_to_this_process(descriptor: int) -> None:
+    """A process that the job forks must not answer in its place."""
+    left = [descriptor]
+
+    def close() -> None:
+        # the handler runs in grandchildren too, where the number may be a file of their own
+        while left:
+            os.close(left.pop())
+
+    os.register_at_fork(after_in_child=close)
+
+
+def _respond(answer: list[wire.Blob], channels: Channels) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -59,6 +113,18 @@ def main(job: Job, scratch: Path, guardian: int, channels: Channels) -> NoReturn
     os._exit(0)
 
 
+def _take(descriptor: int, count: int) -> bytes:
+    """Exactly `count` bytes; the end of the channel is the end of this process."""
+    parts: list[bytes] = []
+    while count:
+        part = os.read(descriptor, min(count, READ_BYTES))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
 def last_line(error: BaseException) -> str:
     """Type and message of an exception in one line, whatever its `__str__` does."""
     try:
@@ -68,11 +134,15 @@ def last_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _answer(job: Job) -> list[wire.Blob]:
+def _entry(job: Job) -> Callable[..., Any]:
+    module, _, name = job.entry.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _answer(call: Callable[[], tuple[dict[str, Any], list[bytes]]]) -> list[wire.Blob]:
     try:
-        module, _, name = job.entry.partition(":")
-        entry = getattr(importlib.import_module(module), name)
-        header, blobs = entry(job.header, job.blobs)
+        header, blobs = call()
         return wire.parts({"returned": header}, blobs)
     except MemoryError:
         return _raised("memory", "")
@@ -92,12 +162,13 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
     return {**os.environ, **job.env, "TMPDIR": str(scratch), "HOME": str(scratch)}
 
 
-def _redirect(channels: Channels) -> None:
+def _redirect(channels: Channels, session: bool) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(channels.output, 1)
     os.dup2(channels.output, 2)
-    processes.close_all_but((0, 1, 2, channels.setup, channels.response))
+    session_only = (channels.request, channels.ended) if session else ()
+    processes.close_all_but((0, 1, 2, channels.setup, channels.response, *session_only))
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout, sys.stderr = _text(1), _text(2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from nkireview.isa import dtypes
 from nkireview.program.program import MEMORIES, Program
-from nkireview.program.storage import Storage, whole_accesses
+from nkireview.program.scope import Scope
+from nkireview.program.storage import READS, WRITES, Storage, whole_accesses
 
 Box = tuple[tuple[int, int], ...]
 """Half-open ranges of indices, one for each dimension of a buffer."""
@@ -27,40 +29,58 @@ class Cells:
     of_place: Sequence[range]
 
 
-def cells(program: Program, storage: Storage, most: int) -> Cells:
+def cells(scope: Scope, storage: Storage, most: int) -> Cells:
     """The cells of a program; a place is cut into `most` of them or fewer.
 
-    HBM that is only read, or only written, needs no order and has no cells. A place of several buffers, and one
-    accessed in another dtype's units or through an index or table, is one cell.
+    HBM that is only read, or only written, needs no order and has no cells. A place that is only written as a whole is
+    one cell, and so is one of several buffers, or accessed in another dtype's units or through an index or table.
     """
+    program = scope.program
     columns = program.columns
     ordered = _ordered(program, storage)
-    whole = whole_accesses(program)
     place_of = storage.of_buffer[columns.access_buffer] if columns.accesses else np.zeros(0, np.int64)
-    shared = np.bincount(storage.of_buffer, minlength=storage.count) > 1
-    divided: dict[int, list[int]] = {}
-    cut = ~whole & ordered[place_of] & ~shared[place_of]
-    for access in np.flatnonzero(cut).tolist():
-        divided.setdefault(int(place_of[access]), []).append(access)
-    of_place: list[range] = []
+    divided = _divided(program, storage, place_of, ordered)
     reader = _Boxes(program)
+    forms, shapes = scope.positions.of.tolist(), scope.buffer_classes.of[columns.access_buffer].tolist()
+    memo: dict[tuple[int, ...], tuple[int, Sequence[Sequence[int]]] | None] = {}
+    of_place: list[range] = []
+    own: dict[int, Sequence[int]] = {}
     at = 0
-    parts: dict[int, dict[int, Sequence[int]]] = {}
-    for place in range(storage.count):
-        count = int(ordered[place])
+    for place, count in enumerate(ordered.astype(np.int64).tolist()):
         inside = divided.get(place)
         if inside:
-            found = _divide(reader, inside, most)
+            key = shapes[inside[0]], *(forms[access] for access in inside)
+            if key not in memo:
+                memo[key] = _divide(reader, inside, most)
+            found = memo[key]
             if found is not None:
-                count, parts[place] = found
+                count, parts = found
+                for access, part in zip(inside, parts, strict=True):
+                    own[access] = [at + cell for cell in part]
         of_place.append(range(at, at + count))
         at += count
-    of_access: list[Sequence[int]] = []
-    for access, place in enumerate(place_of.tolist()):
-        own = parts.get(place, {}).get(access)
-        held = of_place[place]
-        of_access.append(held if own is None else tuple(held.start + cell for cell in own))
+    of_access: list[Sequence[int]] = [of_place[place] for place in place_of.tolist()]
+    for access, held in own.items():
+        of_access[access] = held
     return Cells(at, _with_overlaps(of_access, place_of, of_place, storage), of_place)
+
+
+def _divided(
+    program: Program, storage: Storage, place_of: NDArray[np.int64], ordered: NDArray[np.bool_]
+) -> dict[int, list[int]]:
+    """For each place that is written in part, the accesses to a part of it."""
+    columns = program.columns
+    whole = whole_accesses(program)
+    shared = np.bincount(storage.of_buffer, minlength=storage.count) > 1
+    in_parts = np.zeros(storage.count, bool)
+    present = columns.operand >= 0
+    written = present & ((storage.use & WRITES) > 0)
+    in_parts[storage.place[written][~whole[columns.operand[written]]]] = True
+    cut = ~whole & (ordered & ~shared & in_parts)[place_of]
+    divided: dict[int, list[int]] = {}
+    for access in np.flatnonzero(cut).tolist():
+        divided.setdefault(int(place_of[access]), []).append(access)
+    return divided
 
 
 def _with_overlaps(
@@ -85,22 +105,19 @@ def _ordered(program: Program, storage: Storage) -> NDArray[np.bool_]:
     ordered[storage.of_buffer[~on_chip]] = False
     used = storage.place >= 0
     reads, writes = np.zeros(storage.count, bool), np.zeros(storage.count, bool)
-    reads[storage.place[used & ((storage.use & 1) > 0)]] = True
-    writes[storage.place[used & ((storage.use & 2) > 0)]] = True
+    reads[storage.place[used & ((storage.use & READS) > 0)]] = True
+    writes[storage.place[used & ((storage.use & WRITES) > 0)]] = True
     found: NDArray[np.bool_] = ordered | (reads & writes)
     return found
 
 
-def _divide(
-    reader: _Boxes, accesses: Sequence[int], most: int
-) -> tuple[int, dict[int, Sequence[int]]] | None:
+def _divide(reader: _Boxes, accesses: Sequence[int], most: int) -> tuple[int, Sequence[Sequence[int]]] | None:
     """Number of cells of a place, and those of each access, counted from 0; None where it is one."""
-    boxes = [reader.box(access) for access in accesses]
-    if any(box is None for box in boxes):
+    boxes = [box for box in map(reader.box, accesses) if box is not None]
+    if len(boxes) < len(accesses):
         return None
-    known = [box for box in boxes if box is not None]
     edges = [
-        sorted({0, size, *(edge for box in known for edge in box[dim])})
+        sorted({0, size, *(edge for box in boxes for edge in box[dim])})
         for dim, size in enumerate(reader.dims(accesses[0]))
     ]
     while _pieces(edges) > most:
@@ -109,10 +126,9 @@ def _divide(
     sizes = [len(edge) - 1 for edge in edges]
     if _pieces(edges) == 1:
         return None
-    steps = [int(np.prod(sizes[dim + 1 :])) for dim in range(len(sizes))]
-    found: dict[int, Sequence[int]] = {}
+    steps = [math.prod(sizes[dim + 1 :]) for dim in range(len(sizes))]
     memo: dict[Box, Sequence[int]] = {}
-    for access, box in zip(accesses, known, strict=True):
+    for box in boxes:
         if box not in memo:
             spans = [
                 range(bisect_right(edge, low) - 1, _last(edge, high))
@@ -121,8 +137,7 @@ def _divide(
             memo[box] = tuple(
                 sum(step * at for step, at in zip(steps, cell, strict=True)) for cell in product(*spans)
             )
-        found[access] = memo[box]
-    return _pieces(edges), found
+    return _pieces(edges), [memo[box] for box in boxes]
 
 
 def _last(edges: Sequence[int], high: int) -> int:
@@ -139,11 +154,10 @@ def _pieces(edges: Sequence[Sequence[int]]) -> int:
 
 
 class _Boxes:
-    """The box of indices that each access touches, decoded once for each form."""
+    """The box of indices that each access touches."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._memo: dict[tuple[object, ...], Box | None] = {}
 
     def dims(self, access: int) -> tuple[int, ...]:
         """The shape of the access's buffer."""
@@ -156,10 +170,7 @@ class _Boxes:
         same = dtypes.BY_NAME[found.dtype].bits == dtypes.BY_NAME[buffer.dtype].bits
         if not same or found.index is not None or found.table is not None:
             return None
-        key = (buffer.shape, found.base, found.pattern)
-        if key not in self._memo:
-            self._memo[key] = _box(buffer.shape, found.base, found.pattern)
-        return self._memo[key]
+        return _box(buffer.shape, found.base, found.pattern)
 
 
 def _box(shape: tuple[int, ...], base: int, pattern: tuple[tuple[int, int], ...]) -> Box | None:

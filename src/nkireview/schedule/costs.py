@@ -159,7 +159,7 @@ class _Price:
         if software:
             each = max(each, figures.number("dma.software_packet_floor_ns"))
         descriptors = max(moved // run, 1)
-        engines = _engines(source, target, descriptors, figures)
+        engines = _engines(source, target, descriptors * packets, figures)
         lane = self._queue(call, software)
         issue = figures.number(f"dma.issue_ns.{LANES[lane]}")
         hbm = sum(moved for end in (source, target) if not end.on_chip)
@@ -189,12 +189,12 @@ def _stores(call: CallView) -> bool:
     )
 
 
-def _engines(source: Tile, target: Tile, descriptors: int, figures: Figures) -> int:
-    """DMA engines at work: one for each eight partitions; HBM to HBM uses all."""
+def _engines(source: Tile, target: Tile, packets: int, figures: Figures) -> int:
+    """DMA engines at work: one for each eight partitions; HBM to HBM one for each packet."""
     most = int(figures.number("dma.engines_per_core"))
     on_chip = [end.access.partitions for end in (source, target) if end.on_chip]
     if not on_chip:
-        return max(min(most, descriptors), 1)
+        return max(min(most, packets), 1)
     return max(min(most, -(-max(on_chip) // int(figures.number("dma.partitions_per_engine")))), 1)
 
 

@@ -76,7 +76,7 @@ class Plan:
             program=program,
             storage=held,
             costs=priced,
-            cells=cells(program, held, int(parameters.value("cells"))),
+            cells=cells(scope, held, int(parameters.value("cells"))),
             arrivals=arrivals,
             steps=order,
             band=float(parameters.value("band")),
@@ -198,7 +198,7 @@ class _Inputs:
     skipped: frozenset[int]
     own: frozenset[int]
     at: list[int]
-    operand: list[int]
+    cells: list[Sequence[int]]
     use: list[int]
     depends: Mapping[int, Sequence[int]]
     registers: Mapping[int, Sequence[int]]
@@ -209,6 +209,7 @@ class _Inputs:
         factor = np.ones(len(plan.program)) if scale is None else np.asarray(scale, np.float64)
         queue = np.where(priced.is_dma & priced.stores & (priced.lane == SYNC), STORES, priced.lane)
         of_buffer, of_place = plan.storage.of_buffer, plan.cells.of_place
+        of_access = plan.cells.of_access
         explicit = np.flatnonzero(np.diff(columns.dependency_at))
         return cls(
             queue=queue.tolist(),
@@ -221,7 +222,7 @@ class _Inputs:
             skipped=frozenset(np.flatnonzero(factor == 0).tolist()),
             own=frozenset(cell for buffer in unshared for cell in of_place[int(of_buffer[buffer])]),
             at=columns.operand_at.tolist(),
-            operand=columns.operand.tolist(),
+            cells=[of_access[access] if access >= 0 else () for access in columns.operand.tolist()],
             use=(plan.storage.use & (READS | WRITES)).tolist(),
             depends={
                 index: columns.dependency[
@@ -263,8 +264,8 @@ def _run(
         state.reader,
     )
     free, last = queues.free, queues.last
-    of_access, arrivals, of_place = plan.cells.of_access, plan.arrivals, plan.cells.of_place
-    at_operand, operand, uses, own = inputs.at, inputs.operand, inputs.use, inputs.own
+    arrivals, of_place = plan.arrivals, plan.cells.of_place
+    at_operand, of_operand, uses, own = inputs.at, inputs.cells, inputs.use, inputs.own
     skipped, depends, registers = inputs.skipped, inputs.depends, inputs.registers
     is_dma, queue_of, held_of, latency_of = inputs.is_dma, inputs.queue, inputs.held, inputs.latency
     transfers, transfer_of, engines_of, hbm_of = queues.transfers, inputs.transfer, inputs.engines, inputs.hbm
@@ -279,13 +280,8 @@ def _run(
         dma = is_dma[index]
         if dma and queue >= SYNC and queues.issued > at:
             at = queues.issued
-        touched = [
-            (of_access[access], uses[slot])
-            for slot, access in enumerate(
-                operand[at_operand[index] : at_operand[index + 1]], at_operand[index]
-            )
-            if access >= 0
-        ]
+        first, stop_at = at_operand[index], at_operand[index + 1]
+        touched = list(zip(of_operand[first:stop_at], uses[first:stop_at], strict=True))
         if index in registers:
             touched.append((registers[index], READS | WRITES))
         for held_cells, use in touched:

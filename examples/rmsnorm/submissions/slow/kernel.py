@@ -1,11 +1,12 @@
-"""RMSNorm, right but slow: two passes over HBM in fp32 chunks of 64 columns, gamma broadcast anew for each.
+"""RMSNorm, right but slow: rows come and go in pieces of 256 bytes, one DMA for each piece.
 
-    x     [rows, columns]  rows on the partitions
+    x     [rows, columns]  rows on the partitions; columns <= 16384, the limit of activation_reduce
     gamma [1, columns]     gain of each column, any float dtype
     eps                    added to the mean square
     out   [rows, columns]  dtype of x, in shared HBM
 
 dtypes: float32, bfloat16 or float16; squares, sums and the gain are fp32.
+SBUF must hold four rows a partition: 16 bytes a column in float32.
 """
 
 import nki
@@ -13,15 +14,25 @@ import nki.isa as nisa
 import nki.language as nl
 
 PARTITIONS = 128
-CHUNK = 64
+BANK = 512  # fp32 elements in a partition of a PSUM bank, and the longest moving operand on trn1 and trn2
+PIECE_BYTES = 256
+BITS = {nl.float32: 32, nl.bfloat16: 16, nl.float16: 16}
 
 
-def load_chunk(x, row, row_end, column):
-    """Up to 64 columns of x from `column` on, as an fp32 tile."""
-    column_end = min(column + CHUNK, x.shape[1])
-    chunk = nl.ndarray((row_end - row, column_end - column), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(dst=chunk, src=x[row:row_end, column:column_end])
-    return chunk
+def broadcast_rows(row):
+    """An fp32 tile [128, columns] whose rows all equal row [1, columns] in HBM: ones [1, 128].T @ row."""
+    columns = row.shape[1]
+    source = nl.ndarray((1, columns), dtype=row.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=source, src=row)
+    ones = nl.ndarray((1, PARTITIONS), dtype=row.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=ones, value=1.0)
+    tile = nl.ndarray((PARTITIONS, columns), dtype=nl.float32, buffer=nl.sbuf)
+    for column in range(0, columns, BANK):
+        column_end = min(column + BANK, columns)
+        copies = nl.ndarray((PARTITIONS, column_end - column), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=copies, stationary=ones, moving=source[:, column:column_end])
+        nisa.tensor_copy(dst=tile[:, column:column_end], src=copies)
+    return tile
 
 
 @nki.jit
@@ -29,34 +40,35 @@ def rmsnorm(x, gamma, eps):
     """Return x / sqrt(mean(x ** 2) + eps) * gamma; shapes and dtypes are those of the module docstring."""
     rows, columns = x.shape
     out = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+    piece = PIECE_BYTES * 8 // BITS[x.dtype]
+    gain = broadcast_rows(gamma)
+    eps_tile = nl.ndarray((PARTITIONS, 1), dtype=nl.float32, buffer=nl.sbuf)  # trn1 takes no number as a bias
+    nisa.memset(dst=eps_tile, value=eps)
+
     for row in range(0, rows, PARTITIONS):
         row_end = min(row + PARTITIONS, rows)
         size = row_end - row
+        tile = nl.ndarray((size, columns), dtype=x.dtype, buffer=nl.sbuf)
+        for column in range(0, columns, piece):
+            end = min(column + piece, columns)
+            nisa.dma_copy(dst=tile[:, column:end], src=x[row:row_end, column:end])
 
+        squares = nl.ndarray((size, columns), dtype=nl.float32, buffer=nl.sbuf)
         total = nl.ndarray((size, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.memset(dst=total, value=0.0)
-        for column in range(0, columns, CHUNK):
-            chunk = load_chunk(x, row, row_end, column)
-            nisa.tensor_tensor(dst=chunk, data1=chunk, data2=chunk, op=nl.multiply)
-            chunk_sum = nl.ndarray((size, 1), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_reduce(dst=chunk_sum, op=nl.add, data=chunk, axis=1, keepdims=True)
-            nisa.tensor_tensor(dst=total, data1=total, data2=chunk_sum, op=nl.add)
-
+        nisa.activation_reduce(dst=squares, op=nl.square, data=tile, reduce_op=nl.add, reduce_res=total)
         inverse = nl.ndarray((size, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_scalar(
-            dst=inverse, data=total, op0=nl.multiply, operand0=1.0 / columns, op1=nl.add, operand1=eps
-        )
-        nisa.activation(dst=inverse, op=nl.sqrt, data=inverse)
-        nisa.reciprocal(dst=inverse, data=inverse)
+        nisa.activation(dst=inverse, op=nl.rsqrt, data=total, bias=eps_tile[0:size, :], scale=1.0 / columns)
 
-        for column in range(0, columns, CHUNK):
-            chunk = load_chunk(x, row, row_end, column)
-            gain_row = load_chunk(gamma, 0, 1, column)
-            ones = nl.ndarray((1, size), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.memset(dst=ones, value=1.0)
-            gain = nl.ndarray(chunk.shape, dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_matmul(dst=gain, stationary=ones, moving=gain_row)
-            nisa.tensor_scalar(dst=chunk, data=chunk, op0=nl.multiply, operand0=inverse)
-            nisa.tensor_tensor(dst=chunk, data1=chunk, data2=gain, op=nl.multiply)
-            nisa.dma_copy(dst=out[row:row_end, column : column + chunk.shape[1]], src=chunk)
+        result = nl.ndarray((size, columns), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.scalar_tensor_tensor(
+            dst=result,
+            data=tile,
+            op0=nl.multiply,
+            operand0=inverse,
+            op1=nl.multiply,
+            operand1=gain[0:size, :],
+        )
+        for column in range(0, columns, piece):
+            end = min(column + piece, columns)
+            nisa.dma_copy(dst=out[row:row_end, column:end], src=result[:, column:end])
     return out

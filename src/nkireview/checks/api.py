@@ -1,0 +1,129 @@
+"""The names of NKI that a source uses, and how they stand to a release."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+from nkireview.checks.source import SourceFacts
+from nkireview.isa.release import LEGACY, Release, Span
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name that came or went: the releases that have it, what replaces it, and the source of that."""
+
+    name: str
+    spans: tuple[Span, ...]
+    use: str
+    source: str
+
+    def __contains__(self, release: Release) -> bool:
+        return any(release in span for span in self.spans)
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use of a name of NKI, spelled in full (``nki.isa.iota``), whatever it was imported as."""
+
+    name: str
+    line: int
+
+
+@cache
+def changed_names() -> Mapping[str, Name]:
+    """The names of ``names.toml``."""
+    text = resources.files("nkireview.checks").joinpath("names.toml").read_text(encoding="utf-8")
+    found = {}
+    for row in tomllib.loads(text)["name"]:
+        since, until, again = (
+            Release.parse(row[key]) if key in row else None for key in ("since", "until", "again")
+        )
+        spans = [Span(since, until)] + ([Span(again)] if again else [])
+        found[row["name"]] = Name(row["name"], tuple(spans), row.get("use", ""), row["source"])
+    return MappingProxyType(found)
+
+
+def absent_names(source: SourceFacts, kernel: str, release: Release) -> tuple[tuple[Use, Name], ...]:
+    """The names that the kernel, or a function that it mentions, uses and the release does not have."""
+    known = changed_names()
+    found = []
+    for use in uses(source, kernel):
+        name = known.get(use.name)
+        if name is not None and release not in name:
+            found.append((use, name))
+    return tuple(found)
+
+
+def uses(source: SourceFacts, kernel: str) -> tuple[Use, ...]:
+    """The names of NKI in the kernel and the functions that it mentions, in order of their lines."""
+    bound = {item.bound: _full(item.module, item.name) for item in source.imports if _is_nki(item.module)}
+    bound = {name: full for name, full in bound.items() if full}
+    found: dict[Use, None] = {}
+    for function in source.reachable(kernel):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Attribute | ast.Name):
+                full = _spelled(node, bound)
+                if full:
+                    found[Use(full, node.lineno)] = None
+    return tuple(sorted(found, key=lambda use: (use.line, use.name)))
+
+
+def generations(source: SourceFacts) -> frozenset[str]:
+    """``current`` and ``legacy``, by the imports of the file that no ``try`` guards."""
+    found = set()
+    for item in source.imports:
+        if not item.guarded and _is_nki(item.module, item.name):
+            found.add("legacy" if item.module.startswith("neuronxcc") else "current")
+    return frozenset(found)
+
+
+def generation_of(release: Release) -> str:
+    """The generation of a release."""
+    return "legacy" if release == LEGACY else "current"
+
+
+def _is_nki(module: str, name: str = "nki") -> bool:
+    return (
+        module.split(".")[0] == "nki"
+        or module.startswith("neuronxcc.nki")
+        or (module == "neuronxcc" and name == "nki")
+    )
+
+
+def _full(module: str, name: str) -> str:
+    """The current spelling of what an import binds."""
+    if not name:
+        return module.removeprefix("neuronxcc.")
+    return f"{module}.{name}".removeprefix("neuronxcc.")
+
+
+def _spelled(node: ast.expr, bound: Mapping[str, str]) -> str:
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in bound:
+        return ""
+    first = bound[node.id]
+    # ``import nki.language`` binds the package alone
+    first = first.split(".")[0] if node.id == first.split(".")[0] else first
+    return ".".join((first, *reversed(names)))
+
+
+def imports_of(source: SourceFacts, generation: str) -> Iterator[int]:
+    """The lines of the unguarded imports of one generation."""
+    for item in source.imports:
+        legacy = item.module.startswith("neuronxcc")
+        if not item.guarded and _is_nki(item.module, item.name) and legacy == (generation == "legacy"):
+            yield item.line

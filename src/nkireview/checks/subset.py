@@ -1,0 +1,234 @@
+"""Python that NKI kernels may not use, dependences that a legacy parallel loop carries, and calls into the host."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nkireview.checks.source import SourceFacts
+from nkireview.isa.release import Release, Span
+
+GUIDE = "aws-neuron-sdk nki/get-started/nki-language-guide.rst"
+MIGRATION = "aws-neuron-sdk nki/migration/index.rst"
+SINCE_03 = Span(since=Release(0, 3))
+SINCE_02 = Span(since=Release(0, 2))
+HOST_MODULES = frozenset({"random", "time", "datetime", "uuid", "secrets"})
+MUTATORS = frozenset({"append", "extend", "insert", "update", "setdefault", "add", "pop", "clear", "remove"})
+
+
+@dataclass(frozen=True)
+class Construct:
+    """A construct outside the language: what it is, where, the releases that refuse it, the document."""
+
+    what: str
+    line: int
+    releases: Span
+    source: str
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A tile that every iteration of an affine_range reads and writes; `line` is that of the loop."""
+
+    name: str
+    line: int
+    written: int
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """A call whose answer is the host's own: a clock or a random number."""
+
+    name: str
+    line: int
+
+
+def constructs(source: SourceFacts, kernel: str) -> tuple[Construct, ...]:
+    """What the kernel and the functions that it mentions use beyond the language, in order of their lines."""
+    found = [item for function in source.reachable(kernel) for item in _constructs(function)]
+    found.extend(_mutations(source, kernel))
+    return tuple(sorted(set(found), key=lambda item: (item.line, item.what)))
+
+
+def _constructs(function: ast.FunctionDef) -> Iterator[Construct]:
+    if function.args.kwonlyargs:
+        where = f"{MIGRATION}:683-699"
+        yield Construct("keyword-only parameters", function.lineno, SINCE_03, where)
+    for node in ast.walk(function):
+        what = _NAMES.get(type(node))
+        if what is not None:
+            yield Construct(what, node.lineno, SINCE_02, f"{GUIDE}:55")  # type: ignore[attr-defined]
+        elif isinstance(node, ast.ClassDef):
+            yield Construct("a class inside a function", node.lineno, SINCE_02, f"{GUIDE}:572-576")
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            kind = "global" if isinstance(node, ast.Global) else "nonlocal"
+            yield Construct(f"{kind} {', '.join(node.names)}", node.lineno, SINCE_02, f"{GUIDE}:116")
+        elif isinstance(node, ast.Dict):
+            keys = [key for key in node.keys if isinstance(key, ast.Constant)]
+            if any(not isinstance(key.value, str) for key in keys):
+                yield Construct(
+                    "a dictionary with keys that are no strings", node.lineno, SINCE_02, f"{GUIDE}:179"
+                )
+        elif isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+            sides = (node.left, *node.comparators)
+            if not any(isinstance(side, ast.Constant) and side.value is None for side in sides):
+                yield Construct("'is' between values", node.lineno, SINCE_03, f"{MIGRATION}:701-716")
+
+
+_NAMES: dict[type[ast.AST], str] = {
+    ast.Try: "try and except",
+    ast.Yield: "a generator",
+    ast.YieldFrom: "a generator",
+    ast.Await: "await",
+    ast.AsyncFor: "async for",
+    ast.AsyncWith: "async with",
+    ast.AsyncFunctionDef: "an async function",
+}
+
+
+def _mutations(source: SourceFacts, kernel: str) -> Iterator[Construct]:
+    """Writes to containers that live at the top of the file."""
+    held = {
+        target.id
+        for node in source.tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for function in source.reachable(kernel):
+        local = _bound(function)
+        for node in ast.walk(function):
+            name = _mutated(node)
+            if name in held and name not in local:
+                line = node.lineno  # type: ignore[attr-defined]
+                yield Construct(f"a change of the global {name}", line, SINCE_02, f"{GUIDE}:116")
+
+
+def _mutated(node: ast.AST) -> str:
+    """The name whose content a node changes."""
+    if isinstance(node, ast.Assign | ast.AugAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                return target.value.id
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+        if isinstance(node.func.value, ast.Name):
+            return node.func.value.id
+    return ""
+
+
+def _bound(function: ast.FunctionDef) -> frozenset[str]:
+    """Parameters and names assigned in a function."""
+    arguments = function.args
+    names = {item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return frozenset(names)
+
+
+def host_calls(source: SourceFacts, kernel: str) -> tuple[HostCall, ...]:
+    """Calls of clocks and random numbers in the kernel and the functions that it mentions."""
+    modules = {item.bound: item.module for item in source.imports if not item.name}
+    members = {item.bound: f"{item.module}.{item.name}" for item in source.imports if item.name}
+    found = []
+    for function in source.reachable(kernel):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call):
+                name = _dotted(node.func)
+                head, _, tail = name.partition(".")
+                full = members.get(head, "") + (f".{tail}" if tail else "") if head in members else ""
+                full = full or (f"{modules[head]}.{tail}" if head in modules and tail else "")
+                if full.split(".")[0] in HOST_MODULES or full.startswith("numpy.random."):
+                    found.append(HostCall(full, node.lineno))
+    return tuple(found)
+
+
+def _dotted(node: ast.expr) -> str:
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(names))) if isinstance(node, ast.Name) else ""
+
+
+def carried(source: SourceFacts, kernel: str) -> tuple[Carried, ...]:
+    """Tiles made outside an affine_range that each of its iterations both reads and writes.
+
+    An accumulation by nc_matmul, ``+=`` of a matmul, and what is first written whole inside the loop are none.
+    """
+    found: list[Carried] = []
+    for function in source.reachable(kernel):
+        for node in ast.walk(function):
+            if isinstance(node, ast.For) and _is_affine(node.iter):
+                found.extend(_carried(function, node))
+    return tuple(found)
+
+
+def _is_affine(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] == "affine_range"
+
+
+def _carried(function: ast.FunctionDef, loop: ast.For) -> Iterator[Carried]:
+    inside = {id(node) for node in ast.walk(loop)}
+    made = {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and id(node) not in inside and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    here = {
+        target.id
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    moving = here | {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    for name in sorted(made - here):
+        first = _first_carried(loop, name, moving)
+        if first:
+            yield Carried(name, loop.lineno, first)
+
+
+def _first_carried(loop: ast.For, name: str, index: set[str]) -> int:
+    """The line of the first statement that reads the tile and writes it again; 0 where none does."""
+    fresh = False
+    for node in sorted(_actions(loop), key=lambda node: (node.lineno, node.col_offset)):
+        if isinstance(node, ast.Assign):
+            names = {item.id for item in ast.walk(node.value) if isinstance(item, ast.Name)}
+            if name in names and any(_stored(target, name, index) for target in node.targets):
+                return node.lineno
+            continue
+        operation = _dotted(node.func).split(".")[-1]
+        written = [item.value for item in node.keywords if item.arg == "dst"] or node.args[:1]
+        read = [item.value for item in node.keywords if item.arg != "dst"] + node.args[1:]
+        writes = any(_whole(value, name, index) for value in written)
+        reads = any(_whole(value, name, index) for value in read)
+        if writes and not reads and operation in ("memset", "dma_copy", "tensor_copy", "iota"):
+            fresh = True
+        if writes and reads and not fresh and operation not in ("nc_matmul", "nc_matmul_mx"):
+            return node.lineno
+    return 0
+
+
+def _actions(loop: ast.For) -> Iterator[ast.Call | ast.Assign]:
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call | ast.Assign):
+            yield node
+
+
+def _stored(target: ast.expr, name: str, index: set[str]) -> bool:
+    """True where an assignment writes elements of the tile, those that do not move with the loop."""
+    return isinstance(target, ast.Subscript) and _whole(target, name, index)
+
+
+def _whole(node: ast.expr, name: str, index: set[str]) -> bool:
+    """True where an expression is the tile, or a part of it that does not move with the loop."""
+    if isinstance(node, ast.Name):
+        return node.id == name
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
+        return not any(isinstance(item, ast.Name) and item.id in index for item in ast.walk(node.slice))
+    return False

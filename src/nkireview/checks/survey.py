@@ -1,0 +1,74 @@
+"""Survey: the facts about space, traffic and use of the engines that a Program's text alone decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.checks.chains import Chains, chains
+from nkireview.checks.counts import loop_trips
+from nkireview.checks.space import Space, space
+from nkireview.checks.traffic import Traffic, traffic
+from nkireview.checks.transfers import Transfers, transfers
+from nkireview.checks.uses import Uses, uses
+from nkireview.checks.utilisation import Work, work
+from nkireview.hardware import Hardware
+from nkireview.isa.row import Row
+from nkireview.program.program import Program
+from nkireview.program.scope import Scope
+from nkireview.program.storage import Storage, storage
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What a Program's text alone says of its speed; no figure here is a time that was scheduled or measured.
+
+    `space`: SBUF and PSUM of each core. `moves`: DMAs as rows, `traffic`: what they move against what is needed.
+    `work`: compute instructions as rows. `uses`: every operand as a row, `stored`: the places they stand for.
+    """
+
+    space: tuple[Space, ...]
+    moves: Transfers
+    traffic: Traffic
+    work: Work
+    uses: Uses
+    stored: Storage
+    times: NDArray[np.float64]
+    """How often device-side loops run each instruction."""
+
+    @cached_property
+    def chains(self) -> Chains:
+        """Results that go straight from one instruction into another."""
+        return chains(self.uses, self.stored)
+
+
+def survey(program: Program, rows: Mapping[str, Row], hardware: Hardware) -> Survey:
+    """The survey of a Program on a target; loops that are malformed count one trip.
+
+    Raise ProgramError where the header names an unknown target or release.
+    """
+    scope = Scope.of(program, rows)
+    stored = storage(program, rows)
+    used = uses(program, stored)
+    times = _times(program)
+    moves = transfers(scope, rows, times)
+    return Survey(
+        space=space(scope, hardware, stored, used),
+        moves=moves,
+        traffic=traffic(program, moves, used),
+        work=work(scope, rows, times),
+        uses=used,
+        stored=stored,
+        times=times,
+    )
+
+
+def _times(program: Program) -> NDArray[np.float64]:
+    try:
+        return loop_trips(program).astype(np.float64)
+    except ValueError:
+        return np.ones(len(program))

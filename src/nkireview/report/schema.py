@@ -1,0 +1,34 @@
+"""The JSON Schema of review.json: made from the record, committed beside this module."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from nkireview.record import SCHEMA, ReviewRecord
+
+FILE = Path(__file__).parent / "schemas" / "review.schema.json"
+
+
+class _Generate(GenerateJsonSchema):
+    """Figures that are not finite are written as strings, as JSON has no number for them."""
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        made = super().float_schema(schema)
+        if set(made) != {"type"}:
+            return made
+        return {"anyOf": [made, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
+
+
+def review_schema() -> str:
+    """The schema of a review as JSON text."""
+    made = ReviewRecord.model_json_schema(mode="serialization", schema_generator=_Generate)
+    head = {"$schema": _Generate.schema_dialect, "$id": f"urn:nkireview:review:{SCHEMA}"}
+    return json.dumps({**head, **made}, indent=2, ensure_ascii=True) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(review_schema(), encoding="utf-8")

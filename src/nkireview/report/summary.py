@@ -1,0 +1,45 @@
+"""The summary of a run of `grade`, as a screen."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nkireview.grading.record import Summary
+
+MESSAGE_WIDTH = 100
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Counts by status, the best, the most frequent findings, and where the records are."""
+    counts = ", ".join(f"{count} {status}" for status, count in summary.statuses.items())
+    console.print(Text(f"{summary.task}: {summary.submissions} submissions: {counts}", style="bold"))
+    if summary.best:
+        table = Table("score", "predicted", "submission", title="Best", title_justify="left", box=None)
+        for item in summary.best:
+            table.add_row(f"{item.total:.1f}", time_text(item.predicted_ns), Text(item.name))
+        console.print(table)
+    if summary.frequent:
+        table = Table(
+            "submissions", "code", "severity", "first message", title="Most frequent findings",
+            title_justify="left", box=None,
+        )  # fmt: skip
+        for each in summary.frequent:
+            table.add_row(str(each.submissions), each.code, each.severity, Text(_short(each.message)))
+        console.print(table)
+    console.print(Text(f"Records: {summary.results}"), soft_wrap=True)
+
+
+def time_text(ns: float | None) -> str:
+    """A predicted time with its unit."""
+    if ns is None:
+        return "-"
+    for unit, size in (("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.3g} ns"
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= MESSAGE_WIDTH else f"{message[: MESSAGE_WIDTH - 3]}..."

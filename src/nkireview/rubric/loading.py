@@ -1,0 +1,243 @@
+"""Reads rubrics: the default one, and a task's own, which extends or replaces it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import Field, ValidationError
+
+from nkireview.rubric import tables
+from nkireview.rubric.model import (
+    Cap,
+    Criterion,
+    DimensionName,
+    DimensionTable,
+    Effects,
+    Rubric,
+    Table,
+    Text,
+    Word,
+    suggestion,
+)
+from nkireview.rules.finding import Dimension
+
+RUBRIC_FILE = "rubric.toml"
+DEFAULT = "default"
+
+
+class RubricError(ValueError):
+    """What is wrong with a rubric: one sentence for each problem, with file, key and what was expected."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class RubricFile(Table):
+    """The keys of a rubric file that stands alone, or of one merged into what it extends."""
+
+    name: Text = Field(description="a name")
+    about: str = Field(default="", description="a sentence")
+    effects: Effects = Field(
+        default_factory=Effects, description="a table with any of major, minor and stake"
+    )
+    caps: Annotated[tuple[Cap, ...], Field(strict=False)] = Field(
+        description="an array of tables [[caps]] with total, rules and why"
+    )
+    dimensions: dict[DimensionName, DimensionTable] = Field(
+        default_factory=dict, description="a table for each dimension, such as [dimensions.tiling]"
+    )
+    criteria: dict[DimensionName, dict[Word, Criterion]] = Field(
+        description="a table for each criterion, such as [criteria.tiling.partitions]"
+    )
+
+
+class Extension(Table):
+    """The keys by which a rubric file says what it extends."""
+
+    extends: Literal["default"] | None = Field(default=None, description="'default'")
+    drop: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), description="an array of ids, such as ['migration.mapping']"
+    )
+
+
+def load(path: Path | None = None) -> Rubric:
+    """The rubric of a file, or the default one; RubricError with every problem found."""
+    if path is None:
+        return _default()
+    try:
+        data = tables.tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RubricError([f"{path}: it cannot be read ({error.strerror}); expected a TOML file"]) from None
+    except UnicodeDecodeError as error:
+        raise RubricError(
+            [f"{path}: byte {error.start} is not UTF-8; expected a TOML file in UTF-8"]
+        ) from None
+    except tables.tomllib.TOMLDecodeError as error:
+        raise RubricError([f"{path}: this is no valid TOML: {error}"]) from None
+    return parse(data, str(path))
+
+
+def of_task(folder: Path, named: str | None) -> Rubric:
+    """The rubric of a task folder: the file its task names, else its rubric.toml, else the default."""
+    if named is not None:
+        return load(folder / named)
+    own = folder / RUBRIC_FILE
+    return load(own if own.is_file() else None)
+
+
+def parse(data: Mapping[str, Any], where: str) -> Rubric:
+    """The rubric of a file's data; `where` begins each sentence of a RubricError."""
+    own = {key: value for key, value in data.items() if key not in Extension.model_fields}
+    given = {key: value for key, value in data.items() if key in Extension.model_fields}
+    try:
+        extension = Extension.model_validate(given)
+    except ValidationError as error:
+        raise RubricError(f"{where}: {text}" for text in _sentences(error, Extension)) from None
+    if extension.extends is not None:
+        wrong = [f"{where}: drop: {text}" for text in _undroppable(extension.drop)]
+        if wrong:
+            raise RubricError(wrong)
+        own = _extended(own, extension.drop)
+    elif extension.drop:
+        raise RubricError([f"{where}: drop: nothing to drop from; expected extends = 'default' with it"])
+    try:
+        file = RubricFile.model_validate(own)
+    except ValidationError as error:
+        raise RubricError(f"{where}: {text}" for text in _sentences(error, RubricFile)) from None
+    rubric = Rubric(
+        name=file.name,
+        about=file.about,
+        effects=file.effects,
+        caps=file.caps,
+        dimensions={Dimension[name]: table for name, table in file.dimensions.items()},
+        criteria={
+            f"{dimension}.{word}": item
+            for dimension, items in file.criteria.items()
+            for word, item in items.items()
+        },
+    )
+    return checked(rubric, where)
+
+
+def checked(rubric: Rubric, where: str) -> Rubric:
+    """The rubric, if its parts fit together; RubricError otherwise."""
+    wrong = [f"{where}: {text}" for text in rubric.problems()]
+    if wrong:
+        raise RubricError(wrong)
+    return rubric
+
+
+@cache
+def _default() -> Rubric:
+    return parse(tables.read("default.toml"), "default.toml")
+
+
+def _undroppable(drop: Iterable[str]) -> Iterator[str]:
+    known = list(_default().criteria)
+    for key in drop:
+        if key not in known:
+            yield f"the default rubric has no criterion {key!r}; {suggestion(key, known)}"
+
+
+def _extended(own: Mapping[str, Any], drop: Iterable[str]) -> dict[str, Any]:
+    """The default rubric's data with the keys of `own` in their place, table by table, less what is dropped."""
+    base = tables.read("default.toml")
+    del base["name"], base["about"]
+    for key in drop:
+        dimension, word = key.split(".", 1)
+        del base["criteria"][dimension][word]
+    for dimension, word, item in _criteria(own):
+        old = base["criteria"].get(dimension, {}).get(word, {})
+        # what assesses a criterion and why nothing does exclude each other
+        if "unassessed" in item:
+            old.pop("needs", None)
+            old.pop("measures", None)
+        elif item.get("needs") or item.get("measures"):
+            old.pop("unassessed", None)
+    return _merged(base, own)
+
+
+def _criteria(own: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Dimension, word and table of each criterion in a file that is not validated yet."""
+    groups = own.get("criteria")
+    for dimension, items in groups.items() if isinstance(groups, dict) else ():
+        for word, item in items.items() if isinstance(items, dict) else ():
+            if isinstance(item, dict):
+                yield dimension, word, item
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in own.items():
+        old = merged.get(key)
+        # shares by level are one value: mixed with the old ones they would mean something else
+        nested = isinstance(old, dict) and isinstance(value, dict) and key != "stake"
+        merged[key] = _merged(old, value) if nested and old is not None else value
+    return merged
+
+
+def _sentences(error: ValidationError, root: type[Table]) -> Iterator[str]:
+    for problem in error.errors(include_url=False):
+        location = [part for part in problem["loc"] if part != "[key]"]
+        where = _dotted(location)
+        expected, keys = _walk(root, location)
+        if problem["type"] == "value_error":
+            what = str(problem["ctx"]["error"])
+        elif problem["type"] == "missing":
+            what = f"missing; expected {expected}"
+        elif problem["type"] == "extra_forbidden":
+            what = f"unknown key; {suggestion(str(location[-1]), keys)}"
+        else:
+            what = f"got {_shown(problem['input'])}; expected {expected}"
+        yield f"{where}: {what}" if where else what
+
+
+def _dotted(location: list[str | int]) -> str:
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _walk(root: type[Table], location: list[str | int]) -> tuple[str, list[str]]:
+    """What is expected at a place of a rubric file, and the keys of the table that holds it."""
+    expected, inside, keys = "a table", root, list(root.model_fields)
+    annotation: Any = root
+    for part in location:
+        annotation = _bare(annotation)
+        if isinstance(annotation, type) and issubclass(annotation, Table):
+            inside, keys = annotation, list(annotation.model_fields)
+            field = inside.model_fields.get(str(part))
+            if field is None:
+                return expected, keys
+            expected, annotation = field.description or expected, field.annotation
+        elif get_args(annotation):
+            inner = get_args(annotation)
+            annotation = inner[-1] if get_origin(annotation) is dict else inner[0]
+    return expected, keys
+
+
+def _bare(annotation: Any) -> Any:
+    """A type without Annotated and None around it."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    options = [item for item in get_args(annotation) if item is not type(None)]
+    if type(None) in get_args(annotation) and len(options) == 1:
+        return _bare(options[0])
+    return annotation

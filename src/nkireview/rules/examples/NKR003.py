@@ -1,0 +1,49 @@
+"""The kernel raises for the shapes that it is asked for."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+
+
+def load(x, dtype=None):
+    """x [rows, columns] as an SBUF tile."""
+    tile = nl.ndarray(x.shape, dtype=dtype or x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    return tile
+
+
+def store(tile, dtype=None):
+    """A tile as a result in HBM."""
+    out = nl.ndarray(tile.shape, dtype=dtype or tile.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+def twice(x, widest):
+    """x [128, columns] fp32 twice; at most `widest` columns."""
+    assert x.shape[1] <= widest, f"{x.shape[1]} columns, at most {widest} are supported"
+    t = load(x)
+    y = nl.ndarray(t.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=y, data=t, op0=nl.multiply, operand0=2.0)
+    return store(y)
+
+
+@nki.jit
+def bad(x):
+    """x [128, columns] fp32."""
+    return twice(x, 32)
+
+
+@nki.jit
+def good(x):
+    """x [128, columns] fp32."""
+    return twice(x, 4096)
+
+
+def inputs(seed=0):
+    return [np.random.default_rng(seed).standard_normal((128, 64)).astype(np.float32)]
+
+
+def reference(x):
+    return 2.0 * x

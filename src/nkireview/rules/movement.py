@@ -1,0 +1,336 @@
+"""Rules of DMA: in what pieces data moves, how many transfers it takes, how many DMA engines share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.isa import dtypes
+from nkireview.program.interning import Ints, intern, members
+from nkireview.rules.case import Case, in_bytes, in_time, scheduled, share
+from nkireview.rules.finding import Dimension, Evidence, Severity
+from nkireview.rules.rule import Draft, Rule
+
+_GUIDE = "aws-neuron-sdk nki/deep-dives/nki-dma-bandwidth-guide.rst"
+_OVERVIEW = "aws-neuron-sdk nki/get-started/about/nki-dma-overview.rst"
+_PERF = "aws-neuron-sdk nki/deep-dives/nki_perf_guide.rst"
+FEW = 16
+"""Least number of like DMAs for their number to be a matter."""
+ELEMENTWISE = 128
+"""Least number of single elements of a tensor that are moved for it to count as a transpose."""
+
+
+def alike(case: Case, rows: Ints) -> list[Ints]:
+    """Rows of the transfers that load from, or store to, one HBM buffer in pieces of one size."""
+    moves = case.survey.moves
+    keys = [moves.hbm_buffer, moves.stream, moves.loads, moves.run, moves.bytes, moves.partitions]
+    classes = intern([key[rows] for key in keys], len(rows))
+    return [rows[part] for part in members(classes.of, len(classes))]
+
+
+def element_bytes(case: Case, rows: Ints) -> Ints:
+    """Bytes of an element at the HBM end of each transfer."""
+    columns = case.program.columns
+    bits = np.array([dtypes.BY_NAME[name].bits for name in case.program.dtypes], np.int64)
+    found: Ints = np.maximum(bits[columns.access_dtype[case.survey.moves.hbm[rows]]] // 8, 1)
+    return found
+
+
+def neighbours(case: Case, rows: Ints, step: Ints) -> NDArray[np.bool_]:
+    """Which of some like transfers begin `step` elements after another of them ends or begins."""
+    base = case.program.columns.access_base[case.survey.moves.hbm[rows]]
+    found: NDArray[np.bool_] = np.isin(base + step, base) | np.isin(base, base + step)
+    return found
+
+
+def _transposing(case: Case) -> NDArray[np.bool_]:
+    """Transfers that move single elements which lie apart in HBM and whose neighbours are moved too."""
+    moves = case.survey.moves
+    found = np.zeros(len(moves), bool)
+    single = np.flatnonzero(moves.strided)
+    single = single[moves.run[single] <= np.maximum(element_bytes(case, single), 1)]
+    for rows in alike(case, single):
+        elements = float((moves.bytes * moves.times)[rows].sum()) / float(element_bytes(case, rows)[0])
+        dense = moves.crossed[rows] | neighbours(case, rows, np.ones(len(rows), np.int64))
+        if elements >= ELEMENTWISE:
+            found[rows] = dense
+    return found
+
+
+def _cost(case: Case, run: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Relative time of a byte that moves in pieces of `run` bytes."""
+    figures = case.figures
+    spent: NDArray[np.float64] = (
+        1 / figures.number("dma.bytes_per_ns") + figures.number("dma.packet_ns") / run
+    )
+    return spent
+
+
+def _ideal(case: Case, rows: Ints) -> float:
+    """What the transfers would cost in pieces of the recommended size, as a share of what they cost."""
+    moves = case.survey.moves
+    best = case.figures.number("dma.recommended_bytes")
+    run = np.maximum(moves.run[rows], 1).astype(np.float64)
+    weight = (moves.bytes * moves.times)[rows]
+    now = _cost(case, run)
+    after = _cost(case, np.full(len(rows), best))
+    return float((weight * after).sum() / (weight * np.maximum(now, after)).sum())
+
+
+def _transpose(case: Case) -> Iterator[Draft]:
+    rows = np.flatnonzero(_transposing(case))
+    for part in _by_tensor(case, rows):
+        moves = case.survey.moves
+        instructions = moves.instruction[part]
+        gain = case.merged(instructions, len(part), _ideal(case, part))
+        if not case.worth(gain):
+            continue
+        size = int(element_bytes(case, part)[0])
+        pieces = float((moves.bytes * moves.times)[part].sum()) / size
+        name = case.label(int(moves.hbm_buffer[part[0]]))
+        yield case.draft(
+            Severity.major,
+            f"{name} is transposed by DMA: {pieces:.0f} descriptors of {size} bytes in {len(part)} DMAs, "
+            f"{share(gain, case.total_ns)} of the predicted time",
+            instructions,
+            gain_ns=gain,
+            group=name,
+            change=f"load {name} in its own order, 128 rows at a time, and transpose in SBUF with nc_transpose (or let "
+            "the matmul take it as it is, with the operands swapped)",
+        )
+
+
+def _by_tensor(case: Case, rows: Ints) -> list[Ints]:
+    classes = intern([case.survey.moves.hbm_buffer[rows]], len(rows))
+    return [rows[part] for part in members(classes.of, len(classes))]
+
+
+def _short(case: Case) -> Iterator[Draft]:
+    moves = case.survey.moves
+    best = case.hardware.integer("dma.recommended_bytes")
+    held = (moves.run < best) & (moves.bytes > moves.run) & ~_transposing(case) & (moves.partitions > 0)
+    parts, groups = [], []
+    adjacent = 0
+    for rows in alike(case, np.flatnonzero(held)):
+        run = int(np.median(moves.run[rows]))
+        step = moves.run[rows] // element_bytes(case, rows)
+        beside = neighbours(case, rows, step)
+        if len(rows) < 2 or not beside.any():
+            continue
+        adjacent += int(beside.sum())
+        parts.append(rows[beside])
+        groups.append(max(1, min(best // max(run, 1), int(beside.sum()))))
+    if not parts:
+        return
+    rows = np.concatenate(parts)
+    gain = _merged(case, parts, groups)
+    if not case.worth(gain):
+        return
+    weight = (moves.bytes * moves.times)[rows]
+    run = _typical(moves.run[rows], weight)
+    total = float((moves.bytes * moves.times).sum())
+    names = case.labels(np.unique(moves.hbm_buffer[rows]).tolist())
+    yield case.draft(
+        Severity.major,
+        f"DMAs of {names} move {run}-byte runs: {in_bytes(float(weight.sum()))} of {in_bytes(total)} in {len(rows)} "
+        f"DMAs, where runs of {best} bytes and more come near the peak; {share(gain, case.total_ns)} of the predicted "
+        "time",
+        moves.instruction[rows],
+        gain_ns=gain,
+        group=names,
+        change=f"move {max(groups)} neighbouring blocks in one DMA: tiles of {_elements(case, rows) * max(groups)} "
+        f"instead of {_elements(case, rows)} elements a row",
+    )
+
+
+def _elements(case: Case, rows: Ints) -> int:
+    moves = case.survey.moves
+    typical = _typical(moves.run[rows], (moves.bytes * moves.times)[rows])
+    return max(typical // int(element_bytes(case, rows).min()), 1)
+
+
+def _typical(values: Ints, weight: NDArray[np.float64]) -> int:
+    """The value that carries most weight."""
+    known, of = np.unique(values, return_inverse=True)
+    return int(known[np.bincount(of.reshape(-1), weights=weight).argmax()])
+
+
+def _merged(case: Case, parts: list[Ints], groups: list[int]) -> float:
+    """The gain of joining each `groups[i]` transfers of `parts[i]` to one."""
+    moves = case.survey.moves
+    rows = np.concatenate(parts)
+    scaled = case.stake(moves.instruction[rows], _ideal(case, rows))
+    keep = np.concatenate(
+        [(np.arange(len(part)) % group == 0) for part, group in zip(parts, groups, strict=True)]
+    )
+    if keep.all():
+        return scaled
+    gone = case.stake(moves.instruction[rows], keep.astype(np.float64))
+    return max(scaled, min(gone, case.total_ns - case.transfer_floor_ns))
+
+
+def _many(case: Case) -> Iterator[Draft]:
+    """DMAs that take longer to issue than to move, beside others that could be the same DMA."""
+    moves = case.survey.moves
+    best = case.hardware.integer("dma.recommended_bytes")
+    figures = case.figures
+    lasting = moves.bytes / (
+        figures.number("dma.engines_per_core") * figures.number("dma.effective_bytes_per_ns")
+    )
+    issue = figures.number("dma.issue_ns.sync")
+    quick = (2 * lasting < issue) & ~_transposing(case) & (moves.partitions > 0)
+    parts, groups = [], []
+    for rows in alike(case, np.flatnonzero(quick)):
+        if len(rows) < FEW:
+            continue
+        pattern = case.program.access(int(moves.hbm[rows[0]])).pattern
+        across = pattern[0][0] * pattern[0][1] if pattern else 0
+        size = moves.run[rows] // element_bytes(case, rows)
+        beside = neighbours(case, rows, size) & (moves.run[rows] >= best)
+        below = neighbours(case, rows, np.full(len(rows), across)) & (moves.partitions[rows] * 2 <= 128)
+        joined = rows[beside | below]
+        if len(joined) >= FEW:
+            parts.append(joined)
+            groups.append(max(2, int(issue / max(float(np.median(lasting[joined])), 1.0))))
+    if not parts:
+        return
+    rows = np.concatenate(parts)
+    gain = _merged(case, parts, groups)
+    if not case.worth(gain):
+        return
+    names = case.labels(np.unique(moves.hbm_buffer[rows]).tolist())
+    each = float(np.median(moves.bytes[rows]))
+    yield case.draft(
+        Severity.major,
+        f"{len(rows)} DMAs of {names} move {in_bytes(each)} each: a queue takes {in_time(issue)} to issue one, all DMA "
+        f"engines move as much in {in_time(float(np.median(lasting[rows])))}; {share(gain, case.total_ns)} of the "
+        "predicted time",
+        moves.instruction[rows],
+        gain_ns=gain,
+        group=names,
+        change=f"move what lies side by side in {names} with one DMA of up to 128 partitions and a few kB a partition, "
+        "or issue from several queues",
+    )
+
+
+def _narrow(case: Case) -> Iterator[Draft]:
+    """Transfers of few partitions and long rows, which most DMA engines sit out."""
+    moves = case.survey.moves
+    lanes = case.hardware.partitions
+    best = case.hardware.integer("dma.recommended_bytes")
+    held = (moves.partitions > 0) & (moves.partitions <= lanes // 4) & (moves.run >= 2 * best)
+    rows = np.flatnonzero(held)
+    if not len(rows):
+        return
+    instructions = moves.instruction[rows]
+    gain = case.stake(instructions, moves.partitions[rows] / lanes)
+    if not case.worth(gain):
+        return
+    per_engine = case.hardware.integer("dma.partitions_per_engine")
+    most = int(moves.partitions[rows].max())
+    names = case.labels(np.unique(moves.hbm_buffer[rows]).tolist())
+    yield case.draft(
+        Severity.minor,
+        f"DMAs of {names} fill {most} of {lanes} partitions: {-(-most // per_engine)} of "
+        f"{case.hardware.integer('dma.engines_per_core')} DMA engines move "
+        f"{in_bytes(float((moves.bytes * moves.times)[rows].sum()))}",
+        instructions,
+        gain_ns=gain,
+        group=names,
+        change=f"cut the rows of {names} into pieces that lie on all {lanes} partitions",
+    )
+
+
+def _within_hbm(case: Case) -> Iterator[Draft]:
+    """Copies from HBM to a private tensor in HBM that is loaded from there."""
+    moves = case.survey.moves
+    parameters = {buffer for _, buffer in case.program.parameter_buffers}
+    outputs = {case.program.access(output.access).buffer for output in case.program.outputs}
+    loaded = set(moves.source[moves.loads & ~moves.stores].tolist())
+    rows = case.survey.traffic.copies
+    kept = [
+        b for b in np.unique(moves.target[rows]).tolist() if b in loaded and b not in parameters | outputs
+    ]
+    for buffer in kept:
+        part = rows[moves.target[rows] == buffer]
+        instructions = moves.instruction[part]
+        gain = case.stake(instructions, 0.0)
+        if case.worth(gain):
+            source = case.label(int(moves.source[part[0]]))
+            yield case.draft(
+                Severity.major,
+                f"{in_bytes(float((moves.bytes * moves.times)[part].sum()))} of {source} are copied within HBM to "
+                f"{case.label(buffer)} and loaded from there",
+                instructions,
+                gain_ns=gain,
+                group=case.label(buffer),
+                change=f"load from {source} itself: the access pattern of a DMA can do what the copy does",
+            )
+
+
+_DMA = Dimension.dma
+
+RULES = (
+    Rule(
+        "NKR120",
+        "DMAs move short runs, although what lies beside them is moved too",
+        Severity.major,
+        _DMA,
+        Evidence.scheduled,
+        "A descriptor moves one contiguous run, and each costs a DMA engine a fixed time. Below 2 KiB a partition that "
+        "time is a good part of the whole, below 512 bytes the larger one; and each DMA holds the queue that issues it "
+        "for about 600 ns.",
+        scheduled(_short),
+        citation=f"{_GUIDE}:71-85",
+        suppresses=frozenset({"NKR121", "NKR141", "NKR163"}),
+    ),
+    Rule(
+        "NKR121",
+        "Many small DMAs: issuing them takes longer than moving the data",
+        Severity.major,
+        _DMA,
+        Evidence.scheduled,
+        "Sync and Scalar take about 600 ns to issue a DMA, whatever its size, and one DMA can move 128 partitions. "
+        "Small ones leave the 16 DMA engines idle while the queue writes descriptors.",
+        scheduled(_many),
+        citation=f"{_PERF}:824-892",
+        suppresses=frozenset({"NKR163"}),
+    ),
+    Rule(
+        "NKR122",
+        "A tensor is transposed by a strided DMA",
+        Severity.major,
+        _DMA,
+        Evidence.scheduled,
+        "Neighbouring elements of the tile lie a row apart in HBM, so every descriptor moves a single element. The DMA "
+        "engines then move a few percent of their peak; the Tensor engine transposes 128 x 128 elements in some 60 ns.",
+        scheduled(_transpose),
+        citation=f"{_PERF}:824-852,895-930",
+        suppresses=frozenset({"NKR120", "NKR121", "NKR140", "NKR163"}),
+    ),
+    Rule(
+        "NKR123",
+        "DMAs fill few partitions, so that most DMA engines are idle",
+        Severity.minor,
+        _DMA,
+        Evidence.scheduled,
+        "Each of the 16 DMA engines serves eight partitions of a transfer. One that touches 8 partitions moves at a "
+        "sixteenth of the bandwidth.",
+        scheduled(_narrow),
+        citation=f"{_OVERVIEW}:34,97,153",
+    ),
+    Rule(
+        "NKR125",
+        "Data is copied within HBM before it is loaded",
+        Severity.major,
+        _DMA,
+        Evidence.scheduled,
+        "A copy within HBM reads and writes the bandwidth that the load itself needs, and its latency comes before the "
+        "first load.",
+        scheduled(_within_hbm),
+        citation=f"{_OVERVIEW}:16,34",
+        suppresses=frozenset({"NKR106"}),
+    ),
+)

@@ -1,0 +1,361 @@
+"""Rules over dtypes: integers and constants that a tile does not hold, sums and divisors kept in few digits, fp8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nkireview.checks import precision
+from nkireview.checks.dataflow import Dataflow
+from nkireview.isa import dtypes
+from nkireview.rules.facts import WorkloadFacts
+from nkireview.rules.finding import Dimension, Evidence, Severity
+from nkireview.rules.flows import at, opcode_of, place_of, traced, wrong_inputs
+from nkireview.rules.rule import Draft, Rule
+
+LONG_SUM = 16
+"""Terms from which on a sum in low precision is major."""
+
+
+def _digits(name: str) -> int:
+    return dtypes.BY_NAME[name].significand_bits
+
+
+def _indices(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.lossy_indices(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        failing = wrong_inputs(facts)
+        yield Draft(
+            f"{opcode}: integers up to {item.largest} are kept in {item.dtype}, which does not hold "
+            f"{item.first} (it becomes {item.becomes:g}){at(places)}",
+            places,
+            item.count,
+            facts.name,
+            severity=Severity.blocker if failing else None,
+            failing=failing,
+        )
+
+
+def _running(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.running_sums(flow):
+        places = place_of(flow, item.instruction)
+        bound = item.terms * 2.0 ** -_digits(item.dtype)
+        yield Draft(
+            f"a sum of {item.terms} terms is kept in {item.dtype} and rounded at each of them: relative error up to "
+            f"{bound:.2g}, where float32 would give {item.terms * 2.0**-24:.1g}{at(places)}",
+            places,
+            workload=facts.name,
+            severity=Severity.major if item.terms >= LONG_SUM else Severity.minor,
+        )
+
+
+def _psum(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.low_psum(flow):
+        places = place_of(flow, item.instruction)
+        yield Draft(
+            f"{item.terms} matmuls accumulate in a {item.dtype} PSUM tile: the sum is rounded to "
+            f"{_digits(item.dtype)} digits after each{at(places)}",
+            places,
+            item.terms,
+            facts.name,
+        )
+
+
+def _passages(wider: bool, facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.narrow_passages(flow):
+        places = place_of(flow, item.instruction)
+        opcode = opcode_of(flow, item.instruction)
+        if wider != (_digits(item.after) > _digits(item.narrow)):
+            continue
+        if wider:
+            text = (
+                f"{opcode}: a result of {item.wide} operands is written as {item.narrow} and then copied to "
+                f"{item.after}: {_digits(item.narrow)} of {_digits(item.after)} digits are left{at(places)}"
+            )
+        else:
+            text = (
+                f"{opcode}: a result of {item.wide} operands is rounded to {item.narrow} and again to {item.after}"
+                f"{at(places)}"
+            )
+        yield Draft(text, places, item.count, facts.name)
+
+
+def _wider(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    yield from _passages(True, facts, flow)
+
+
+def _twice(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    yield from _passages(False, facts, flow)
+
+
+def _raw_fp8(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.raw_fp8(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        yield Draft(
+            f"{opcode}: values are written as {item.name} neither scaled nor bounded: what exceeds "
+            f"{item.number:g} is no longer finite{at(places)}",
+            places,
+            item.count,
+            facts.name,
+            failing=f"any element beyond {item.number:g}",
+        )
+
+
+def _clamps(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.wide_clamps(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        largest = dtypes.BY_NAME[item.name].max_finite
+        yield Draft(
+            f"{opcode}: values are bounded at {item.number:g}, but {item.name} ends at {largest:g}: "
+            f"those between are no longer finite{at(places)}",
+            places,
+            item.count,
+            facts.name,
+            failing=f"any element between {largest:g} and {item.number:g}",
+        )
+
+
+def _overflowing(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item, held in precision.fills(flow):
+        if held != 0:
+            places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+            yield Draft(
+                f"{opcode}: the number {item.number:.6g} is beyond {item.name} and becomes {held:g}"
+                f"{at(places)}",
+                places,
+                item.count,
+                facts.name,
+            )
+
+
+def _vanishing(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item, held in precision.fills(flow):
+        if held == 0:
+            places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+            yield Draft(
+                f"{opcode}: the number {item.number:.6g} is below {item.name} and becomes 0{at(places)}",
+                places,
+                item.count,
+                facts.name,
+            )
+
+
+def _integers(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.inexact_integers(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        yield Draft(
+            f"{opcode}: {item.name} of 32-bit integers runs in float32, which does not hold {item.number:.0f}, "
+            f"beyond 16777216{at(places)}",
+            places,
+            item.count,
+            facts.name,
+        )
+
+
+def _divisors(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.rounded_divisors(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        yield Draft(
+            f"{opcode}: a sum of {item.terms} elements that divides the result is rounded to "
+            f"{item.dtype}: every element of its row gets a relative error of up to {2.0 ** -_digits(item.dtype):.2g}"
+            f"{at(places)}",
+            places,
+            workload=facts.name,
+        )
+
+
+def _downgraded(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.downgraded_matmuls(flow):
+        places = place_of(flow, item.instruction)
+        name, dtype = item.name.rsplit(" ", 1)
+        yield Draft(
+            f"the float32 input {name} is rounded to {dtype} before the matmul, and an output is float32{at(places)}",
+            places,
+            item.count,
+            facts.name,
+            group=name,
+        )
+
+
+def _equals(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.unequal_equals(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        yield Draft(
+            f"{opcode}: {item.after} compares {item.wide} values with their maximum or minimum rounded "
+            f"to {item.narrow}: they are equal only by chance{at(places)}",
+            places,
+            item.count,
+            facts.name,
+            failing="a row whose extreme value needs more digits than the narrow tile has",
+        )
+
+
+_NUMERICS = "aws-neuron-sdk nki/api/nki.api.shared.rst"
+_ISA = "aws-neuron-sdk nki/api/nki/isa/__init__.py"
+_TRN1 = "aws-neuron-sdk nki/guides/architecture/trainium_inferentia2_arch.rst"
+_MAJOR, _MINOR, _NOTE = Severity.major, Severity.minor, Severity.note
+
+RULES = (
+    Rule(
+        "NKR070",
+        "Integers are kept in a dtype that does not hold them",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "A float holds consecutive integers up to two to the number of its digits: 256 in bfloat16, 2048 in "
+        "float16, 16777216 in float32. Larger indices are rounded to a neighbour and point at another "
+        "element; with few columns nothing is seen. A blocker where an output is wrong as well.",
+        traced(_indices),
+        citation=f"{_NUMERICS}:10-55",
+        change="Keep index tiles in int32 or float32, and convert only what fits.",
+    ),
+    Rule(
+        "NKR071",
+        "A running sum is kept in low precision",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "Vector and GpSimd compute in float32 and round once when they write. A sum that lives in a bfloat16 "
+        "tile is rounded at every addition: its error grows with the number of terms, and terms below the "
+        "spacing of the sum are lost altogether. Minor below 16 terms.",
+        traced(_running),
+        citation=f"{_TRN1}:315-318",
+        change="Make the accumulator float32 (or accumulate in PSUM) and convert once at the end.",
+    ),
+    Rule(
+        "NKR072",
+        "Matmuls accumulate in a PSUM tile of low precision",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "NeuronCore-v4 can accumulate into a bfloat16 PSUM tile: each matmul reads the sum, adds in float32 "
+        "and rounds it back, so that each tile of the contraction costs one rounding.",
+        traced(_psum),
+        citation="aws-neuron-sdk nki/guides/architecture/trainium3_arch.rst:129-143",
+        change="Accumulate in float32 PSUM and convert when PSUM is evacuated.",
+        generations=frozenset({"v4"}),
+    ),
+    Rule(
+        "NKR073",
+        "A result passes through a narrower tile than the one it ends in",
+        _MINOR,
+        Dimension.precision,
+        Evidence.traced,
+        "The engines compute in float32. A result that is written to a narrow tile and only copied from there into a "
+        "wider one has lost the digits that the wider one has room for; writing it there at once costs nothing more.",
+        traced(_wider),
+        citation=f"{_TRN1}:421-423",
+        change="Give the tile in between the dtype of the destination.",
+    ),
+    Rule(
+        "NKR074",
+        "A result is rounded twice",
+        _MINOR,
+        Dimension.precision,
+        Evidence.traced,
+        "Rounding to one format and then to a narrower one can miss the nearest value of the narrower, which "
+        "rounding once would have given.",
+        traced(_twice),
+        citation="aws-neuron-sdk about-neuron/arch/neuron-features/rounding-modes.rst:24-26",
+        change="Write the result in its final dtype at once, or keep float32 in between.",
+    ),
+    Rule(
+        "NKR075",
+        "Values become fp8 neither scaled nor bounded",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "float8_e4m3 ends at 240 and float8_e5m2 at 57344. No document promises that a conversion saturates; "
+        "beyond the range infinities or NaN must be expected, and they spread over a whole matmul.",
+        traced(_raw_fp8),
+        citation=f"{_ISA}:2842-2846",
+        change="Scale by the row's largest magnitude, or bound with minimum and maximum, before the conversion.",
+    ),
+    Rule(
+        "NKR076",
+        "Values are bounded at a number that the dtype does not reach",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "float8_e4m3 of NKI is the format with infinities: it ends at 240. The 448 of other platforms belongs to "
+        "float8_e4m3fn. A bound above the end of the dtype protects nothing.",
+        traced(_clamps),
+        citation="aws-neuron-sdk nki/api/nki/language/__init__.py:41-45",
+        change="Bound at the largest number of the dtype: 240 for float8_e4m3, 57344 for float8_e5m2, 65504 for "
+        "float16.",
+    ),
+    Rule(
+        "NKR077",
+        "A constant is beyond the range of its tile",
+        _MINOR,
+        Dimension.precision,
+        Evidence.traced,
+        "A finite number that the dtype cannot hold is stored as infinity. As a mask it makes inf - inf, "
+        "which is NaN, out of a row that is masked whole.",
+        traced(_overflowing),
+        citation=f"{_ISA}:2842-2846",
+        change="Use a number that the dtype holds (-30000 for float16, -3e38 for bfloat16), or a float32 tile.",
+    ),
+    Rule(
+        "NKR078",
+        "A constant vanishes in its tile",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "A number below the smallest of the dtype is stored as zero. An epsilon that was to keep a divisor "
+        "from zero is then not there.",
+        traced(_vanishing),
+        citation=f"{_NUMERICS}:10-55",
+        change="Keep the constant in float32, where 1e-38 is still there, or pass it as an immediate.",
+    ),
+    Rule(
+        "NKR079",
+        "Integer arithmetic beyond 2**24 runs in float32",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "Vector converts every arithmetic operand to float32, integers too; only GpSimd adds and multiplies "
+        "32-bit integers exactly, and nisa.tensor_tensor alone can run there. Beyond 16777216 results are "
+        "rounded to even numbers, then to multiples of four.",
+        traced(_integers),
+        citation=f"{_ISA}:1032-1040",
+        change="Use nisa.tensor_tensor with engine=nisa.engine.gpsimd, or bitwise operators, which are exact "
+        "everywhere.",
+    ),
+    Rule(
+        "NKR080",
+        "A divisor is rounded to low precision",
+        _MINOR,
+        Dimension.precision,
+        Evidence.traced,
+        "The sum of a softmax or a norm divides every element of its row. Rounded to bfloat16 it shifts all "
+        "of them by the same relative error, which does not average out.",
+        traced(_divisors),
+        citation=f"{_TRN1}:315-318",
+        change="Make the tile of the sum float32; it has one element a partition and costs nothing.",
+    ),
+    Rule(
+        "NKR081",
+        "A float32 input is rounded before the matmul",
+        _NOTE,
+        Dimension.precision,
+        Evidence.traced,
+        "The PE array multiplies bfloat16 four times as fast as float32. It is a trade that the contract must allow: "
+        "eight digits are left of each factor.",
+        traced(_downgraded),
+        citation=f"{_TRN1}:268-270",
+        change="Say so in the docstring, or keep float32 operands.",
+    ),
+    Rule(
+        "NKR082",
+        "Values are compared with a rounded copy of their own extreme",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "Comparisons run in float32. A maximum that was stored in a narrower tile equals the element it came "
+        "from only where that element needs no more digits, so that a search by equality finds nothing in the "
+        "other rows.",
+        traced(_equals),
+        citation=f"{_ISA}:1032-1040",
+        change="Keep the maximum in float32, or use nisa.max8 and nisa.nc_find_index8.",
+    ),
+)
