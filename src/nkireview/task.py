@@ -13,15 +13,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     model_validator,
@@ -31,6 +28,7 @@ from nkireview.isa import dtypes
 from nkireview.isa.release import Release
 from nkireview.numerics.inputs import HOSTILE
 from nkireview.numerics.limits import Policy
+from nkireview.validation import Table, expected_at, sentences, shown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -114,7 +112,7 @@ def _inside(value: str) -> str:
 def _scalar(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str):
         raise ValueError(
-            f"got {_shown(value)}; expected a number, a boolean or a string (a None goes into 'none')"
+            f"got {shown(value)}; expected a number, a boolean or a string (a None goes into 'none')"
         )
     return value
 
@@ -131,11 +129,7 @@ FunctionEntry = Annotated[Entry, BeforeValidator(_entry)]
 _FROM_ARRAY = Field(strict=False)
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Input(_Table):
+class Input(Table):
     """A tensor argument; `numerics.inputs` says what its distribution may be, and what it is where none is given."""
 
     dtype: Annotated[str, AfterValidator(_dtype)] = Field(
@@ -149,7 +143,7 @@ class Input(_Table):
     )
 
 
-class Workload(_Table):
+class Workload(Table):
     """One set of arguments: tensors in the order of the kernel's parameters, the rest by keyword."""
 
     inputs: dict[Identifier, Input] = Field(
@@ -184,7 +178,7 @@ class Workload(_Table):
         return self
 
 
-class Bounds(_Table):
+class Bounds(Table):
     """Figures of a tolerance, as `numerics.limits.Policy` defines them; None keeps what holds without it."""
 
     rtol: Figure | None = Field(default=None, description="a finite number of at least 0")
@@ -212,7 +206,7 @@ class Tolerance(Bounds):
         return Policy(**given)
 
 
-class Contract(_Table):
+class Contract(Table):
     """What the kernel promises beyond the workloads: hostile inputs that it must survive."""
 
     hostile: Annotated[tuple[Annotated[str, AfterValidator(_hostile)], ...], _FROM_ARRAY] = Field(
@@ -220,7 +214,7 @@ class Contract(_Table):
     )
 
 
-class TaskFile(_Table):
+class TaskFile(Table):
     """The keys of task.toml."""
 
     name: Name = Field(description="a name of letters, digits, '-' and '_'")
@@ -303,11 +297,11 @@ def load_task(folder: str | Path) -> Task:
     try:
         keys = TaskFile.model_validate(data)
     except ValidationError as error:
-        raise TaskError(f"{file}: {sentence}" for sentence in _sentences(error)) from None
+        raise TaskError(f"{file}: {sentence}" for sentence in sentences(error, TaskFile)) from None
     # Not model_dump: it would turn the nested tables back into plain data.
     task = Task(folder=folder, **{name: getattr(keys, name) for name in TaskFile.model_fields})
     missing = [
-        f"{file}: {key}: there is no file {task.path(path)}; expected {_expected([key])}"
+        f"{file}: {key}: there is no file {task.path(path)}; expected {expected_at(TaskFile, key)}"
         for key, path in _paths(task)
         if not task.path(path).is_file()
     ]
@@ -400,74 +394,3 @@ def _paths(task: Task) -> Iterator[tuple[str, str]]:
         value = getattr(task, key)
         if value is not None:
             yield key, value.file if isinstance(value, Entry) else value
-
-
-def _sentences(error: ValidationError) -> Iterator[str]:
-    for problem in error.errors(include_url=False):
-        location = [part for part in problem["loc"] if part != "[key]"]
-        where = _dotted(location)
-        if problem["type"] == "value_error":
-            what = str(problem["ctx"]["error"])
-        elif problem["type"] == "missing":
-            what = f"missing; expected {_expected(location)}"
-        elif problem["type"] == "extra_forbidden":
-            what = _unknown_key(location)
-        else:
-            what = f"got {_shown(problem['input'])}; expected {_expected(location)}"
-        yield f"{where}: {what}" if where else what
-
-
-def _dotted(location: list[str | int]) -> str:
-    text = ""
-    for part in location:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a table"
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _unknown_key(location: list[str | int]) -> str:
-    key, known = str(location[-1]), list(_walk(location[:-1])[1].model_fields)
-    near = get_close_matches(key, known, n=1)
-    return (
-        f"unknown key; did you mean {near[0]!r}?"
-        if near
-        else f"unknown key; expected one of {', '.join(known)}"
-    )
-
-
-def _expected(location: list[str | int]) -> str:
-    return _walk(location)[0]
-
-
-def _walk(location: list[str | int]) -> tuple[str, type[_Table]]:
-    """What is expected at a place of task.toml, and the table that has the keys there."""
-    expected = "a table"
-    table: type[_Table] = TaskFile
-    named = False  # the next part is a name that the author chose
-    for part in location:
-        if named or not isinstance(part, str) or part not in table.model_fields:
-            named = False
-            continue
-        field = table.model_fields[part]
-        expected = field.description or expected
-        named = get_origin(field.annotation) is dict
-        table = _inner_table(field.annotation) or table
-    return expected, table
-
-
-def _inner_table(annotation: Any) -> type[_Table] | None:
-    """The table inside a field's type, such as Workload in dict[Name, Workload]."""
-    if isinstance(annotation, type) and issubclass(annotation, _Table):
-        return annotation
-    return next(filter(None, map(_inner_table, get_args(annotation))), None)

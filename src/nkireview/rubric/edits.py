@@ -10,9 +10,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from nkireview.rubric.model import TOP, suggestion
+from nkireview.rubric.model import TOP
 from nkireview.rubric.scorecard import CriterionScore, Edit, Scorecard
 from nkireview.rubric.scoring import settled
+from nkireview.validation import suggestion
 
 EDITS_FILE = "edits.jsonl"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -17,12 +17,11 @@ from nkireview.rubric.model import (
     DimensionTable,
     Effects,
     Rubric,
-    Table,
     Text,
     Word,
-    suggestion,
 )
 from nkireview.rules.finding import Dimension
+from nkireview.validation import Table, sentences, suggestion
 
 RUBRIC_FILE = "rubric.toml"
 DEFAULT = "default"
@@ -96,7 +95,7 @@ def parse(data: Mapping[str, Any], where: str) -> Rubric:
     try:
         extension = Extension.model_validate(given)
     except ValidationError as error:
-        raise RubricError(f"{where}: {text}" for text in _sentences(error, Extension)) from None
+        raise RubricError(f"{where}: {text}" for text in sentences(error, Extension)) from None
     if extension.extends is not None:
         wrong = [f"{where}: drop: {text}" for text in _undroppable(extension.drop)]
         if wrong:
@@ -107,7 +106,7 @@ def parse(data: Mapping[str, Any], where: str) -> Rubric:
     try:
         file = RubricFile.model_validate(own)
     except ValidationError as error:
-        raise RubricError(f"{where}: {text}" for text in _sentences(error, RubricFile)) from None
+        raise RubricError(f"{where}: {text}" for text in sentences(error, RubricFile)) from None
     rubric = Rubric(
         name=file.name,
         about=file.about,
@@ -178,66 +177,3 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         nested = isinstance(old, dict) and isinstance(value, dict) and key != "stake"
         merged[key] = _merged(old, value) if nested and old is not None else value
     return merged
-
-
-def _sentences(error: ValidationError, root: type[Table]) -> Iterator[str]:
-    for problem in error.errors(include_url=False):
-        location = [part for part in problem["loc"] if part != "[key]"]
-        where = _dotted(location)
-        expected, keys = _walk(root, location)
-        if problem["type"] == "value_error":
-            what = str(problem["ctx"]["error"])
-        elif problem["type"] == "missing":
-            what = f"missing; expected {expected}"
-        elif problem["type"] == "extra_forbidden":
-            what = f"unknown key; {suggestion(str(location[-1]), keys)}"
-        else:
-            what = f"got {_shown(problem['input'])}; expected {expected}"
-        yield f"{where}: {what}" if where else what
-
-
-def _dotted(location: list[str | int]) -> str:
-    text = ""
-    for part in location:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a table"
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _walk(root: type[Table], location: list[str | int]) -> tuple[str, list[str]]:
-    """What is expected at a place of a rubric file, and the keys of the table that holds it."""
-    expected, inside, keys = "a table", root, list(root.model_fields)
-    annotation: Any = root
-    for part in location:
-        annotation = _bare(annotation)
-        if isinstance(annotation, type) and issubclass(annotation, Table):
-            inside, keys = annotation, list(annotation.model_fields)
-            field = inside.model_fields.get(str(part))
-            if field is None:
-                return expected, keys
-            expected, annotation = field.description or expected, field.annotation
-        elif get_args(annotation):
-            inner = get_args(annotation)
-            annotation = inner[-1] if get_origin(annotation) is dict else inner[0]
-    return expected, keys
-
-
-def _bare(annotation: Any) -> Any:
-    """A type without Annotated and None around it."""
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    options = [item for item in get_args(annotation) if item is not type(None)]
-    if type(None) in get_args(annotation) and len(options) == 1:
-        return _bare(options[0])
-    return annotation

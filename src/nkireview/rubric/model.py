@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from nkireview.rubric import codes, tables
 from nkireview.rules.finding import Dimension, Severity
 from nkireview.rules.registry import RULES
+from nkireview.validation import Table, suggestion
 
 TOP = 4
 LEVELS = TOP + 1
 MIN_POINTS, MAX_POINTS = 1e-6, 1e6
-
-
-def suggestion(name: str, known: list[str]) -> str:
-    """The nearest known name, or all of them."""
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
 
 
 def _levels(value: Any) -> Any:
@@ -91,12 +85,6 @@ Points = Annotated[int | float, BeforeValidator(_points)]
 # TOML has arrays only; the elements stay strict.
 _FROM_ARRAY = Field(strict=False)
 _PATTERNS = "an array of codes, ranges and '*', such as ['NKR020', 'NKR140-NKR149']"
-
-
-class Table(BaseModel):
-    """A table of a rubric file: every key is known, and nothing is converted."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Thresholds(Table):
