@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from nkireview.rubric.model import Rubric, Table, dimension_of
+from nkireview.rubric.model import Rubric, dimension_of
+from nkireview.validation import Table
 
 
 def to_toml(rubric: Rubric) -> str:
