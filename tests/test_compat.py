@@ -27,8 +27,10 @@ from nkireview.record import (
     Run,
     Setting,
     Subject,
+    TimeRecord,
 )
 from nkireview.rules.finding import Dimension, Evidence, Finding, Severity
+from nkireview.task import load_task
 
 ROOT = Path(__file__).parents[1]
 
@@ -183,6 +185,14 @@ def test_every_adaptor_function_exists() -> None:
         )
 
 
+def test_every_adaptor_is_used() -> None:
+    commands = " ".join(row.command for row in SUITE.rows)
+    for file in (ROOT / "compat").glob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                assert re.search(rf"\{{compat\}}/{file.name}:{node.name}\b", commands), (file.name, node.name)
+
+
 def test_every_option_exists() -> None:
     for row in SUITE.rows:
         name, *words = row.arguments()
@@ -237,7 +247,29 @@ def test_a_complete_row_is_accepted(tmp_path: Path) -> None:
         ),
         (
             {"expected": {"exit": 0}},
-            "row tiny: expected 'runs' of a review command, and 'violations' of a run command",
+            "row tiny: expected 'runs', 'time_ms' or 'blockers' of a review command, and 'violations' of a "
+            "run command",
+        ),
+        (
+            {"expected": {"exit": 0, "violations": 0, "runs": "correct"}},
+            "row tiny: expected 'runs', 'time_ms' or 'blockers' of a review command, and 'violations' of a "
+            "run command",
+        ),
+        (
+            {"command": "run {cut}", "expected": {"exit": 0, "violations": 0, "runs": "correct"}},
+            "row tiny: expected no 'runs', 'time_ms' and 'blockers' of a run command",
+        ),
+        (
+            {"expected": {"exit": 0, "time_ms": {"at": 0, "within": 0.15}}},
+            "row tiny: expected: time_ms: at: Input should be greater than 0",
+        ),
+        (
+            {"expected": {"exit": 0, "time_ms": {"at": 39.9, "within": 1}}},
+            "row tiny: expected: time_ms: within: Input should be less than 1",
+        ),
+        (
+            {"expected": {"exit": 0, "time_ms": {"at": 39.9}}},
+            "row tiny: expected: time_ms: within: Field required",
         ),
         (
             {"expected": {"exit": 0, "runs": "correct", "blockers": ["NKR001"]}},
@@ -257,6 +289,40 @@ def test_a_complete_row_is_accepted(tmp_path: Path) -> None:
 def test_a_malformed_row_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     row = {key: value for key, value in {**ROW, **change}.items() if value is not None}
     assert problems(tmp_path, row) == f"compat.toml: {message}"
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [{"exit": 0, "time_ms": {"at": 39.9, "within": 0.15}}, {"exit": 1, "blockers": ["NKR004"]}],
+)
+def test_a_review_without_runs_is_accepted(expected: dict[str, Any]) -> None:
+    assert public.Row.model_validate({**ROW, "expected": expected}).expected.runs is None
+
+
+def test_a_cut_with_a_task_is_its_submission() -> None:
+    cut = {"file": "docs/page.rst", "block": 1, "task": "tiny_task"}
+    row = public.Row.model_validate({**ROW, "cut": cut, "command": "review {cut} --seed 1"})
+    assert row.arguments() == ["review", "compat/tiny_task/submissions/cut", "--seed", "1"]
+    assert row.cut.place == "compat/tiny_task/submissions/cut/kernel.py"
+    assert public.Cut(file="docs/page.rst", block=1).place == "cut.py"
+
+
+def test_every_task_of_a_cut_is_complete() -> None:
+    tasks = {row.cut.task for row in SUITE.rows if row.cut is not None and row.cut.task}
+    assert tasks
+    for name in tasks:
+        task = load_task(ROOT / "compat" / name)
+        assert all(workload.schedule_only for workload in task.workloads.values())
+
+
+def test_a_tree_holds_the_reviews_at_its_commit() -> None:
+    tree = public.Tree(clone="owner/name", tag="v1", paths=("docs",), nki="0.6.0")
+    assert tree.nki == "0.6"
+    row = public.Row.model_validate(ROW)
+    assert tree.holds(row)
+    assert not tree.holds(row.model_copy(update={"tag": "v2"}))
+    assert not tree.holds(row.model_copy(update={"clone": "owner/other"}))
+    assert not tree.holds(row.model_copy(update={"command": "run {cut}"}))
 
 
 def test_an_id_given_twice_is_refused(tmp_path: Path) -> None:
@@ -296,6 +362,8 @@ def test_a_cut_that_the_page_does_not_have(tmp_path: Path) -> None:
         public.cut_block(public.Cut(file="page.rst", block=1), tmp_path)
     (tmp_path / "page.rst").write_text(PAGE)
     assert public.cut_block(public.Cut(file="page.rst", block=1), tmp_path) == FIRST
+    with_imports = public.cut_block(public.Cut(file="page.rst", block=1, imports=True), tmp_path)
+    assert with_imports == f"import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n{FIRST}"
     with pytest.raises(public.RowError, match=r"page.rst: has 3 blocks with a kernel, block 4 was asked for"):
         public.cut_block(public.Cut(file="page.rst", block=4), tmp_path)
 
@@ -462,6 +530,32 @@ def test_a_command_without_a_record_differs() -> None:
     assert list(public.compare(wanted, public.Finished(0, 1.0, "", nothing))) == [
         "no run was executed, expected runs that are correct"
     ]
+
+
+@pytest.mark.parametrize(
+    ("total_ns", "differences"),
+    [
+        (39.9e6, []),
+        (45.8e6, []),
+        (34.0e6, []),
+        (45.9e6, ["full is predicted to take 45.9 ms, expected 39.9 ms within 15%"]),
+        (33.9e6, ["full is predicted to take 33.9 ms, expected 39.9 ms within 15%"]),
+        (None, ["no time was predicted, expected 39.9 ms"]),
+    ],
+)
+def test_a_predicted_time_is_compared(total_ns: float | None, differences: list[str]) -> None:
+    wanted = public.Expected(exit=0, time_ms=public.Time(at=39.9, within=0.15))
+    times = []
+    if total_ns is not None:
+        band = {"low_ns": 0.65 * total_ns, "high_ns": 1.35 * total_ns, "floor_ns": 0.0, "overlap": 0.5}
+        times = [TimeRecord(workload="full", total_ns=total_ns, bound="memory", bound_by="HBM", **band)]
+    found = record().model_copy(update={"runs": (), "times": tuple(times)})
+    assert list(public.compare(wanted, finished(found))) == differences
+
+
+def test_runs_do_not_count_where_only_blockers_are_expected() -> None:
+    wanted = public.Expected(exit=1, blockers=("NKR002",))
+    assert list(public.compare(wanted, finished(record("wrong", blocker=True)))) == []
 
 
 def test_violations_are_counted() -> None:

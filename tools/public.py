@@ -26,10 +26,19 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 import click
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 import nkireview
-from nkireview.record import CountsRecord, ReviewRecord, Run, RunSummary
+from nkireview.isa.release import Release
+from nkireview.record import CountsRecord, ReviewRecord, Run, RunSummary, TimeRecord
 from nkireview.rules.finding import Finding, Severity
 
 if sys.version_info >= (3, 11):
@@ -42,6 +51,9 @@ ADAPTORS = "compat"
 CLI = (sys.executable, "-m", "nkireview")
 PLACES = {"clone": "clone", "cut": "cut.py", "compat": ADAPTORS}
 """What a command's placeholders become; commands are run in the temporary folder that holds these."""
+
+IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n"
+"""What a page's blocks leave out; written before a cut that asks for it."""
 
 OUT = "out"
 NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
@@ -96,10 +108,32 @@ class _Table(BaseModel):
 
 
 class Cut(_Table):
-    """A block of a documentation page: the `block`-th, from 1, of its Python blocks that define a kernel."""
+    """A block of a documentation page: the `block`-th, from 1, of its Python blocks that define a kernel.
+
+    `imports` writes `IMPORTS` before it. With `task`, the cut is the submission of a task, a folder of `compat/`.
+    """
 
     file: InsidePath
     block: Annotated[int, Field(ge=1)]
+    imports: bool = False
+    task: InsidePath | None = None
+
+    @property
+    def place(self) -> str:
+        """The file that the cut is written to."""
+        return f"{self.argument}/kernel.py" if self.task else self.argument
+
+    @property
+    def argument(self) -> str:
+        """What stands for the cut in a command: its file, or its submission."""
+        return f"{ADAPTORS}/{self.task}/submissions/cut" if self.task else PLACES["cut"]
+
+
+class Time(_Table):
+    """A predicted time in ms, and by which share of it a prediction may differ."""
+
+    at: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    within: Annotated[float, Field(gt=0, lt=1)]
 
 
 class Expected(_Table):
@@ -107,7 +141,8 @@ class Expected(_Table):
 
     `runs` is the status of every run whose inputs are within the contract; `findings` are codes that must be found,
     `blockers` the only ones that may block; `violations` is for ``run``, which has no findings; `counts` are figures of
-    `CountsRecord` (a key of a table in it is written after a dot: ``by_opcode.nc_matmul``).
+    `CountsRecord` (a key of a table in it is written after a dot: ``by_opcode.nc_matmul``); `time_ms` is the predicted
+    time of every workload.
     """
 
     exit: Literal[0, 1]
@@ -116,6 +151,7 @@ class Expected(_Table):
     blockers: Annotated[tuple[Code, ...], _FROM_ARRAY] = ()
     violations: Annotated[int, Field(ge=0)] | None = None
     counts: dict[str, int] = Field(default_factory=dict)
+    time_ms: Time | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Expected:
@@ -128,33 +164,20 @@ class Expected(_Table):
         return self
 
 
-class Row(_Table):
-    """One figure on public code."""
+class Source(_Table):
+    """Files and folders of a repository, at a commit or a tag."""
 
-    id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-    issue: Annotated[int, Field(ge=1)]
     clone: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
     tag: Annotated[str, Field(pattern=r"^\w[\w.-]*$")] | None = None
     paths: Annotated[tuple[InsidePath, ...], _FROM_ARRAY]
-    cut: Cut | None = None
-    command: Annotated[str, AfterValidator(_words)]
-    expected: Expected
-    note: Annotated[str, Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _consistent(self) -> Row:
+    def _located(self) -> Source:
         if (self.commit is None) == (self.tag is None):
             raise ValueError("expected either a commit or a tag")
         if not self.paths:
             raise ValueError("paths is empty; expected the files and folders of the clone that are needed")
-        if (self.cut is None) != ("{cut}" not in self.command):
-            raise ValueError("expected {cut} in the command if and only if the row has a cut")
-        if self.cut is not None and not _below(self.cut.file, self.paths):
-            raise ValueError(f"cut.file {self.cut.file!r} is not below any of the paths")
-        review = shlex.split(self.command)[0] == "review"
-        if review == (self.expected.runs is None) or review == (self.expected.violations is not None):
-            raise ValueError("expected 'runs' of a review command, and 'violations' of a run command")
         return self
 
     @property
@@ -162,15 +185,61 @@ class Row(_Table):
         """The commit or the tag, as written."""
         return self.commit or self.tag or ""
 
+
+class Tree(Source):
+    """Files that `sweep.py` judges from their text, and the NKI release that they are written for."""
+
+    nki: str
+
+    @field_validator("nki")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        return str(Release.parse(value))
+
+    def holds(self, row: Row) -> bool:
+        """True where a row reviews something at this commit."""
+        at = (row.clone, row.revision) == (self.clone, self.revision)
+        return at and shlex.split(row.command)[0] == "review"
+
+
+class Row(Source):
+    """One figure on public code."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    issue: Annotated[int, Field(ge=1)]
+    cut: Cut | None = None
+    command: Annotated[str, AfterValidator(_words)]
+    expected: Expected
+    note: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Row:
+        if (self.cut is None) != ("{cut}" not in self.command):
+            raise ValueError("expected {cut} in the command if and only if the row has a cut")
+        if self.cut is not None and not _below(self.cut.file, self.paths):
+            raise ValueError(f"cut.file {self.cut.file!r} is not below any of the paths")
+        review = shlex.split(self.command)[0] == "review"
+        judged = self.expected.runs is not None or self.expected.time_ms is not None
+        blocked = bool(self.expected.blockers)
+        if (review and not (judged or blocked)) or review == (self.expected.violations is not None):
+            raise ValueError(
+                "expected 'runs', 'time_ms' or 'blockers' of a review command, and 'violations' of a run command"
+            )
+        if not review and (judged or blocked):
+            raise ValueError("expected no 'runs', 'time_ms' and 'blockers' of a run command")
+        return self
+
     def arguments(self) -> list[str]:
         """The words of the command, as it is run in the folder that holds `PLACES`."""
-        return [word.format_map(PLACES) for word in shlex.split(self.command)]
+        places = {**PLACES, "cut": self.cut.argument} if self.cut else PLACES
+        return [word.format_map(places) for word in shlex.split(self.command)]
 
 
 class Suite(_Table):
-    """All rows of compat.toml."""
+    """All rows and trees of compat.toml."""
 
     rows: Annotated[tuple[Row, ...], _FROM_ARRAY] = Field(alias="row")
+    trees: Annotated[tuple[Tree, ...], _FROM_ARRAY] = Field(alias="tree", default=())
 
     @model_validator(mode="after")
     def _distinct(self) -> Suite:
@@ -256,14 +325,14 @@ def _defines_kernel(block: str) -> bool:
 
 
 def cut_block(cut: Cut, clone: Path) -> str:
-    """The text of a cut; raise RowError where the page has fewer kernels."""
+    """The text of a cut, after its imports; raise RowError where the page has fewer kernels."""
     page = clone / cut.file
     if not page.is_file():
         raise RowError(f"{cut.file}: no such file in the clone at this commit")
     blocks = kernel_blocks(page.read_text(encoding="utf-8"))
     if cut.block > len(blocks):
         raise RowError(f"{cut.file}: has {len(blocks)} blocks with a kernel, block {cut.block} was asked for")
-    return blocks[cut.block - 1]
+    return IMPORTS * cut.imports + blocks[cut.block - 1]
 
 
 def locate(clones: Path, clone: str) -> Path:
@@ -279,8 +348,8 @@ def locate(clones: Path, clone: str) -> Path:
     raise MissingError(f"clone {clone} is not in {clones}; expected the folder {names[0]} or {names[1]}")
 
 
-def resolve(git: Path, row: Row) -> str:
-    """The full hash of a row's commit; raise MissingError where the clone does not have it."""
+def resolve(git: Path, row: Source) -> str:
+    """The full hash of a row's or tree's commit; raise MissingError where the clone does not have it."""
     name = f"refs/tags/{row.tag}" if row.tag else row.revision
     found = _git(git, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     if found.returncode != 0:
@@ -304,6 +373,23 @@ def _git(git: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, capture_output=True, check=False, env={**kept, **NO_FETCH})
 
 
+class Predicted(BaseModel):
+    """The time predicted for a workload, in ns, with its range and what bounds it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    workload: str
+    total_ns: float
+    low_ns: float
+    high_ns: float
+    bound: str
+
+    @classmethod
+    def of(cls, record: TimeRecord) -> Predicted:
+        """The figures of a review's record."""
+        return cls(**{name: getattr(record, name) for name in cls.model_fields})
+
+
 class Outcome(BaseModel):
     """What a command of ours found: the part of its record that this suite keeps."""
 
@@ -315,6 +401,7 @@ class Outcome(BaseModel):
     violations: tuple[str, ...] | None = None
     findings: tuple[Finding, ...] = ()
     counts: tuple[CountsRecord, ...] = ()
+    times: tuple[Predicted, ...] = ()
 
     @classmethod
     def of_review(cls, record: ReviewRecord) -> Outcome:
@@ -325,6 +412,7 @@ class Outcome(BaseModel):
             runs=tuple(run for run in record.runs if run.in_contract),
             findings=record.findings,
             counts=record.counts,
+            times=tuple(Predicted.of(item) for item in record.times),
         )
 
     @classmethod
@@ -380,7 +468,9 @@ def measure(row: Row, git: Path, adaptors: Path) -> RowResult:
         extract(git, commit, row.paths, clone)
         shutil.copytree(adaptors, work / PLACES["compat"], ignore=shutil.ignore_patterns("__pycache__"))
         if row.cut is not None:
-            (work / PLACES["cut"]).write_text(cut_block(row.cut, clone), encoding="utf-8")
+            place = work / row.cut.place
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(cut_block(row.cut, clone), encoding="utf-8")
         finished = _run(row.arguments(), work)
     problems = tuple(compare(row.expected, finished))
     return RowResult(
@@ -436,7 +526,7 @@ def compare(expected: Expected, finished: Finished) -> Iterator[str]:
     if expected.runs is not None and not outcome.runs:
         yield f"no run was executed, expected runs that are {expected.runs}"
     for run in outcome.runs:
-        if run.status != expected.runs:
+        if expected.runs is not None and run.status != expected.runs:
             yield f"run with seed {run.seed} is {run.status}, expected {expected.runs}{_why(run)}"
     codes = {finding.code for finding in outcome.findings}
     for code in expected.findings:
@@ -454,6 +544,18 @@ def compare(expected: Expected, finished: Finished) -> Iterator[str]:
             got = _count(counts, key)
             if got != wanted:
                 yield f"{key} is {got}, expected {wanted}"
+    if expected.time_ms is not None:
+        yield from _times(expected.time_ms, outcome)
+
+
+def _times(expected: Time, outcome: Outcome) -> Iterator[str]:
+    if not outcome.times:
+        yield f"no time was predicted, expected {expected.at} ms"
+    for item in outcome.times:
+        got = item.total_ns / 1e6
+        if abs(got - expected.at) > expected.within * expected.at:
+            wanted = f"{expected.at} ms within {expected.within:.0%}"
+            yield f"{item.workload} is predicted to take {got:.4g} ms, expected {wanted}"
 
 
 def _first_blocker(outcome: Outcome | None) -> str:
