@@ -185,9 +185,10 @@ def time(workload: str = "large", scale: float = 1.0, **changes: Any) -> TimeRec
             LineCost(
                 place="kernel.py:11",
                 opcode="dma_copy",
-                lane="dma",
+                lane="sync",
                 instructions=256,
-                held_ns=9e6,
+                held_ns=0.3e6,
+                transfer_ns=9e6,
                 bytes=1 << 26,
             ),
         ),
@@ -322,6 +323,7 @@ def bad() -> ReviewRecord:
                     who="A reviewer",
                     when="2025-01-02",
                     why="the contract excludes it",
+                    of="0" * 64,
                     criterion="partitions",
                     before=2,
                     after=1,
@@ -412,11 +414,16 @@ def hostile() -> ReviewRecord:
     )
 
 
+def unexecuted() -> ReviewRecord:
+    return record(runs=(), reason="nothing was executed: whether the result is right was not looked at")
+
+
 SAMPLES = {
     "bad": bad,
     "middling": middling,
     "excellent": excellent,
     "not_reviewed": not_reviewed,
     "early": early,
+    "unexecuted": unexecuted,
     "hostile": hostile,
 }

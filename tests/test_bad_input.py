@@ -108,6 +108,16 @@ def test_a_kernel_that_allocates_100_gb(server: ForkServer, tmp_path: Path) -> N
     assert code == "NKR005" and "memory" in message
 
 
+def test_a_debugger_that_is_left_in_stops_nobody(server: ForkServer, tmp_path: Path) -> None:
+    record = judge(server, write(tmp_path, "def k(x):\n    breakpoint()\n    return body(x)"))
+    assert (record.status, int(record.exit_code)) == ("acceptable", 0), record
+    found = [(f.code, f.severity, f.message) for f in record.findings if "debugger" in f.message]
+    line = len(HEAD.splitlines()) + 4
+    assert found == [
+        ("NKR049", Severity.minor, f"the kernel uses breakpoint, a call of the debugger (kernel.py:{line})")
+    ]
+
+
 def test_a_kernel_that_exits(server: ForkServer, tmp_path: Path) -> None:
     path = write_beside(tmp_path, "def k(x):\n    import os\n    os._exit(0)")
     code, message = blocker(judge(server, path))
@@ -265,8 +275,16 @@ def test_a_call_without_a_row_is_not_judged(server: ForkServer, tmp_path: Path) 
         ("def k(x:\n", "NKR004", "not Python"),
         ("x = 1\n", "NKR004", "has no kernel"),
         ("import nki\nfrom . import beside\n@nki.jit\ndef k(x): pass\n", "NKR004", "relative import"),
-        ("import nki\nimport numpy.beside\n@nki.jit\ndef k(x): pass\n", "NKR004", "'numpy.beside', which does not"),
-        ("import nki\nimport nki.beside\n@nki.jit\ndef k(x): pass\n", "NKR004", "'nki.beside', which does not"),
+        (
+            "import nki\nimport numpy.beside\n@nki.jit\ndef k(x): pass\n",
+            "NKR004",
+            "'numpy.beside', which does not",
+        ),
+        (
+            "import nki\nimport nki.beside\n@nki.jit\ndef k(x): pass\n",
+            "NKR004",
+            "'nki.beside', which does not",
+        ),
     ],
 )
 def test_a_file_that_is_no_kernel_is_a_result(
@@ -375,7 +393,7 @@ def test_wrong_calls_end_with_one_sentence(tmp_path: Path) -> None:
         (("review", str(kernel), "--reference", "ref", "--input", "x=f32[4]"), "must be FILE:FUNCTION"),
         (("review", str(kernel), "--reference", "no.py:f", "--input", "x=f32[4]"), "no such file no.py"),
         (("review", str(tmp_path)), "task.toml"),
-        (("review", str(tmp_path), "--kernel", "k"), "is a folder: --kernel belong to a kernel file"),
+        (("review", str(tmp_path), "--kernel", "k"), "is a folder: --kernel belongs to a kernel file"),
     ):
         code, output = run(*arguments, "--out", str(tmp_path / "out"))
         assert code == 2 and message in output, (arguments, output)
@@ -453,3 +471,46 @@ def test_mischief_in_the_kernels_own_file_is_seen_before_it_runs(server: ForkSer
     path = write(tmp_path, "def k(x):\n    import os\n    os._exit(0)")
     code, message = blocker(judge(server, path))
     assert code == "NKR055" and "os._exit" in message
+
+
+def test_an_input_that_the_kernel_does_not_take_is_a_wrong_call(tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(x, y, scale=1.0):\n    return body(x)")
+    inputs = {
+        "zzz=3": "--input zzz: k(x, y, scale) has no parameter of that name",
+        "y=f32[8,8]": "--input y is tensor 1, but parameter 2 of k(x, y, scale); give the tensors in that order, "
+        "or a dict with --inputs-from",
+    }
+    for given, sentence in inputs.items():
+        result = CliRunner().invoke(
+            main, ["review", str(path), "--reference", f"{path}:ref", "--input", given]
+        )
+        assert result.exit_code == 2 and result.output.strip() == f"nkireview: {path}: {sentence}"
+
+
+def test_that_a_current_kernel_was_judged_as_a_legacy_one_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(x):\n    return body(x)")
+    arguments = [
+        "--reference",
+        f"{path}:ref",
+        "--input",
+        "x=f32[128,64]",
+        "--nki",
+        "legacy",
+        "--out",
+        str(tmp_path),
+    ]
+    result = CliRunner().invoke(main, ["review", str(path), *arguments])
+    assert "what the legacy generation would make of a file of the current one" in result.output
+
+
+def test_without_an_execution_nothing_is_said_of_correctness(server: ForkServer, tmp_path: Path) -> None:
+    path = write(tmp_path, "def k(x):\n    return body(x)")
+    request = from_file(
+        path, kernel=None, reference=None, inputs=("x=f32[128,64]",), inputs_from=None, target=None, nki=None,
+        lnc=None, schedule_only=True, need_reference=False,
+    )  # fmt: skip
+    record = review(request, server)
+    assert record.status == "acceptable" and record.reason.startswith("nothing was executed")
+    assert record.scorecard is not None and not record.runs
+    scores = {item.dimension.value: item.score for item in record.scorecard.dimensions}
+    assert scores["kernel correctness"] is None and scores["numerical validation"] is None

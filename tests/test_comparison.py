@@ -17,8 +17,10 @@ from nkireview.record import (
     LaneRecord,
     Legality,
     LineCost,
+    OutputResult,
     PathStep,
     ReviewRecord,
+    Run,
     Setting,
     Subject,
     TimeRecord,
@@ -43,7 +45,17 @@ def time_record(total: float, path: dict[str, float], band: float = 0.1) -> Time
         critical=tuple(
             PathStep(place="k.py:1", opcode=name, ns=ns, share=ns / total) for name, ns in path.items()
         ),
-        lines=(LineCost(place="k.py:1", opcode="dma_copy", lane="sync", instructions=4, held_ns=total / 2),),
+        lines=(
+            LineCost(
+                place="k.py:1",
+                opcode="dma_copy",
+                lane="sync",
+                instructions=4,
+                held_ns=total / 2,
+                transfer_ns=total / 5,
+            ),
+            LineCost(place="k.py:2", opcode="exp", lane="scalar", instructions=4, held_ns=total / 8),
+        ),
     )
 
 
@@ -116,7 +128,9 @@ def test_the_faster_of_two_right_kernels_is_better_for_what_its_critical_path_sa
 def test_a_difference_within_the_stated_error_is_said_to_be_so() -> None:
     found = both(review_record(total=1.1e6), review_record(total=1e6))
     assert found.better == "B" and found.workloads[0].within_band
-    assert found.why.endswith("; the difference is within the stated error of the model")
+    assert found.why.endswith(
+        "; the ranges of the two overlap, but most of the model's error is common to both"
+    )
 
 
 def test_equal_kernels_are_not_ranked() -> None:
@@ -155,6 +169,31 @@ def test_a_workload_without_a_time_of_both_is_said() -> None:
     assert (found.better, found.why) == ("neither", "there is no workload with a predicted time of both")
 
 
+def test_kernels_of_different_tasks_are_refused() -> None:
+    other = review_record()
+    other = other.model_copy(update={"subject": other.subject.model_copy(update={"task": "softmax"})})
+    with pytest.raises(ValueError) as caught:
+        both(review_record(), other)
+    assert str(caught.value) == (
+        "A is of no task, B of task softmax; only kernels of one task, with the same inputs, can be compared"
+    )
+
+
+def test_workloads_that_return_other_shapes_are_refused() -> None:
+    def returning(shape: tuple[int, ...]) -> ReviewRecord:
+        output = OutputResult(
+            name="out", dtype="float32", shape=shape, status="not compared", reason="no reference"
+        )
+        run = Run(workload="w", seed=1, status="not assessed", reason="none", outputs=(output,))
+        return review_record().model_copy(update={"runs": (run,)})
+
+    with pytest.raises(ValueError) as caught:
+        both(returning((4, 8)), returning((8, 8)))
+    assert str(caught.value) == (
+        "workload w gives float32[4, 8] in A and float32[8, 8] in B; give both the same inputs"
+    )
+
+
 def test_different_targets_are_refused() -> None:
     with pytest.raises(ValueError) as caught:
         both(review_record(target="trn1"), review_record())
@@ -169,9 +208,7 @@ def test_the_screen_holds_the_verdict_and_the_reasons(width: int) -> None:
     print_comparison(both(review_record(total=3e6, loads=12), review_record()), console)
     text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     assert text.startswith("B is better: B is predicted 3.00 times as fast on w")
-    assert (
-        "hbm->sbuf moves 12 MB in A and 4 MB in B" in text and "lines that hold their queues longest" in text
-    )
+    assert "hbm->sbuf moves 12 MB in A and 4 MB in B" in text and "lines with the longest time" in text
 
 
 def test_the_command_ranks_the_submissions_of_an_example(tmp_path: Path) -> None:
@@ -200,3 +237,31 @@ def test_wrong_calls_are_one_sentence(tmp_path: Path, arguments: list[str], sent
         sentence = sentence.replace(name, path)
     result = CliRunner().invoke(main, ["compare", *arguments])
     assert result.exit_code == 2 and result.output.strip() == f"nkireview: {sentence}"
+
+
+def shown(found: Comparison, width: int = 100) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    print_comparison(found, console)
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def test_queue_and_transfer_are_columns_of_their_own() -> None:
+    lines = shown(both(review_record(total=3e6, loads=12), review_record()))
+    head = lines.index("lines with the longest time")
+    assert lines[head + 1 : head + 6] == [
+        "line instruction on count queue transfer critical path",
+        "A k.py:1 dma_copy sync 4 1.50 ms 600 us 0 ns",
+        "A k.py:2 exp scalar 4 375 us 0 ns",
+        "B k.py:1 dma_copy sync 4 500 us 200 us 0 ns",
+        "B k.py:2 exp scalar 4 125 us 0 ns",
+    ]
+
+
+def test_totals_are_rounded_down_and_the_verdict_has_its_reason() -> None:
+    made = both(review_record(total=3e6), review_record())
+    reason = "nothing was executed: whether the result is right was not looked at"
+    a, b = (side.model_copy(update={"total": 79.96}) for side in (made.a, made.b))
+    lines = shown(made.model_copy(update={"a": a, "b": b.model_copy(update={"reason": reason})}))
+    assert f"A {a.name}: acceptable, 79 of 100" in lines
+    at = lines.index(f"B {b.name}: no blocker found, 79 of 100")
+    assert lines[at + 1] == reason

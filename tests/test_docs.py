@@ -8,7 +8,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -74,12 +76,45 @@ def test_the_example_of_a_task_is_one() -> None:
     assert task.workloads["large"].schedule_only and task.tolerance.policy(0).rms == 1e-6
 
 
-def test_the_rules_page_is_current() -> None:
-    spec = importlib.util.spec_from_file_location("rules_page", ROOT / "tools" / "rules_page.py")
+def tool(name: str) -> Any:
+    """The module of a tool that writes a page."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run python tools/rules_page.py"
+    return module
+
+
+@pytest.mark.parametrize("name", ["rules_page", "hardware_page"])
+def test_the_generated_pages_are_current(name: str) -> None:
+    module = tool(name)
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), f"run python tools/{name}.py"
+
+
+def test_the_hardware_page_has_every_figure_of_every_file() -> None:
+    folder = ROOT / "src" / "nkireview" / "hardware"
+    text = (ROOT / "docs" / "hardware.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| (`.*) \|$", text, flags=re.M)
+    rows = {row[0].strip("`"): row for row in (line.split(" | ") for line in lines)}
+    for at, name in enumerate(("trn1", "trn2", "trn3"), 2):
+        for file in ("common", name):
+            entries = dict(figures("", tomllib.loads((folder / f"{file}.toml").read_text(encoding="utf-8"))))
+            assert entries
+            for path, entry in entries.items():
+                row = rows[path]
+                assert (row[at] == "unknown") == ("unknown" in entry), path
+                assert entry.get("source", entry.get("reason")) in row[5].replace("\\", ""), path
+                if isinstance(entry.get("value"), int):
+                    assert row[at] == f"{entry['value']:,}", path
+
+
+def figures(prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The entries of a file of figures, by path."""
+    for key, entry in table.items():
+        if "unit" in entry:
+            yield f"{prefix}{key}", entry
+        else:
+            yield from figures(f"{prefix}{key}.", entry)
 
 
 def test_the_limits_are_those_of_the_table() -> None:

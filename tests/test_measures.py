@@ -329,6 +329,62 @@ def test_figures_of_workloads_are_summed() -> None:
     assert of(*parts)["sbuf_peak_share"] == of(parts[1])["sbuf_peak_share"]
 
 
+def test_idle_partitions_count_by_the_time_of_their_engine_and_not_below_the_floor() -> None:
+    kernel = Kernel()
+    narrow = kernel.load(counted(32, 1024))
+    kernel.copy(kernel.sbuf(32, 1024), narrow)
+    facts = surveyed(kernel)
+    # three of four lanes are idle while Vector works
+    for total, floor, busy, share in (
+        (1000.0, 100.0, 400.0, 0.3),
+        (1000.0, 900.0, 400.0, 0.1),
+        (1000.0, 0.0, 0.0, 0),
+    ):
+        found = measures((), [timed(total, floor, vector=busy, dma=500.0)], [facts], TRN2)
+        assert found["partitions_idle"] == pytest.approx(share)
+        assert "pe_idle" not in found
+    assert "partitions_idle" not in of(facts)
+    assert "partitions_idle" not in measures((), [timed(1.0, 0.0, 0.0, "v", vector=1.0)], [facts], TRN2)
+
+
+def test_an_empty_array_counts_by_the_time_of_the_tensor_engine() -> None:
+    kernel = Kernel()
+    kernel.matmul(kernel.psum(1, 512), kernel.load(counted(128, 1)), kernel.load(counted(128, 512)))
+    facts = surveyed(kernel)
+    near = measures((), [timed(1000.0, 950.0, tensor=970.0)], [facts], TRN2)
+    far = measures((), [timed(1000.0, 100.0, tensor=640.0)], [facts], TRN2)
+    assert near["pe_filled"] == far["pe_filled"] == pytest.approx(1 / 128)
+    assert near["pe_idle"] == pytest.approx(0.05)
+    assert far["pe_idle"] == pytest.approx(0.64 * 127 / 128)
+    both = measures(
+        (),
+        [timed(1000.0, 950.0, tensor=970.0), timed(3000.0, 300.0, 0.0, "v", tensor=1920.0)],
+        [facts, surveyed(kernel, "v")],
+        TRN2,
+    )
+    assert both["pe_idle"] == pytest.approx((50 + 1920 * 127 / 128) / 4000)
+
+
+def test_the_fixed_cost_counts_by_the_time_of_the_engine_that_loses_most() -> None:
+    kernel = Kernel()
+    tile = kernel.load(counted(128, 60))
+    kernel.call("activation", dst=kernel.sbuf(128, 60), data=tile, op="relu")
+    # Scalar: 60 of 120 cycles are fixed
+    found = measures((), [timed(1000.0, 0.0, scalar=800.0, vector=100.0)], [surveyed(kernel)], TRN2)
+    assert found["fixed_cost"] == pytest.approx(0.4)
+
+
+def test_the_most_reloaded_buffer_is_told_beside_the_reload_factor_of_all() -> None:
+    kernel = Kernel()
+    big, row = kernel.argument(counted(512, 512)), kernel.argument(counted(1, 512))
+    for at in range(4):
+        kernel.copy(kernel.sbuf(128, 512), big[128 * at : 128 * at + 128])
+        kernel.copy(kernel.sbuf(1, 512), row)
+    found = of(surveyed(kernel))
+    assert found["worst_reload"] == 4
+    assert found["reload_factor"] == pytest.approx((512 + 4) / (512 + 1))
+
+
 @given(st.lists(st.builds(timed, st.floats(1, 1e6), st.floats(0, 1e6), st.floats(0, 1)), max_size=3))
 def test_measures_are_finite_named_and_in_the_order_of_the_table(times: list[TimeRecord]) -> None:
     found = measures([run()], times, [WorkloadFacts("w")], TRN2)

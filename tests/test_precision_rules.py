@@ -13,7 +13,7 @@ from nkireview.checks import precision, stability
 from nkireview.checks.dataflow import UNKNOWN, Dataflow, Slot
 from nkireview.checks.steps import Step, steps
 from nkireview.isa.table import ROWS
-from nkireview.rules.facts import Facts, WorkloadFacts, WrongOutput
+from nkireview.rules.facts import Facts, RoundedOutput, WorkloadFacts, WrongOutput
 from nkireview.rules.finding import Dimension, Finding, Severity
 from nkireview.rules.registry import judge
 
@@ -483,6 +483,51 @@ def test_norms_and_their_epsilon(fields: dict[str, Any], count: int) -> None:
     assert len(found(lambda kernel: norm(kernel, **fields), "NKR062")) == count
 
 
+def layer_norm(kernel: Kernel, fill: float | None, dtype: str = "float32", how: str = "bias") -> None:
+    """The inverse root of the variance that bn_stats and bn_aggr find; `fill` is what its epsilon tile holds."""
+    stats, moments = kernel.sbuf(128, 6, dtype=dtype), kernel.sbuf(128, 2)
+    epsilon, root = kernel.sbuf(128, 1), kernel.sbuf(128, 1)
+    if fill is None:
+        kernel.copy(epsilon, kernel.argument(np.zeros((128, 1), np.float32)))
+    else:
+        kernel.call("memset", dst=epsilon, value=fill)
+    kernel.call("bn_stats", dst=stats, data=tile(kernel, 128, 64))
+    kernel.call("bn_aggr", dst=moments, data=stats)
+    if how == "bias":
+        kernel.call("activation", dst=root, op="rsqrt", data=moments[:, 1:2], bias=epsilon)
+    else:
+        fields = {"op0": "add", "operand0": epsilon, "op1": "power", "operand1": -0.5}
+        kernel.call("tensor_scalar", dst=root, data=moments[:, 1:2], **fields)
+
+
+@pytest.mark.parametrize(
+    ("fill", "how", "count"),
+    [
+        (0.0, "bias", 1),
+        (0, "bias", 1),
+        (1e-5, "bias", 0),
+        (None, "bias", 0),
+        (0.0, "power", 1),
+        (1e-5, "power", 0),
+    ],
+)
+def test_an_epsilon_tile_of_zero_is_no_epsilon(fill: float | None, how: str, count: int) -> None:
+    items = found(lambda kernel: layer_norm(kernel, fill, how=how), "NKR062")
+    assert len(items) == count
+    assert all("variance to which nothing, or zero, was added" in item.message for item in items)
+
+
+def test_statistics_in_low_precision() -> None:
+    (item,) = found(lambda kernel: layer_norm(kernel, 1e-5, "bfloat16"), "NKR084")
+    assert (item.severity, item.dimension) == (Severity.minor, Dimension.precision)
+    # eight digits: half a unit in the last place is 2**-8 of the number at most
+    assert item.message.startswith(
+        "bn_stats: means and variances are written as bfloat16: the mean is off by up to 0.0039"
+    )
+    assert "256 standard deviations" in item.message
+    assert found(lambda kernel: layer_norm(kernel, 1e-5), "NKR084") == []
+
+
 def test_a_reciprocal_of_a_plain_sum_is_no_norm() -> None:
     def make(kernel: Kernel) -> None:
         s = kernel.sbuf(128, 1)
@@ -615,3 +660,51 @@ def test_equality_with_a_rounded_maximum(dtype: str, source: str, count: int) ->
         kernel.call("tensor_scalar", dst=kernel.sbuf(128, 64), data=t, op0="equal", operand0=m)
 
     assert len(found(make, "NKR082")) == count
+
+
+# NKR083: outputs that only their stored roundings take beyond their limits.
+
+
+def rounded(**changes: Any) -> RoundedOutput:
+    given: dict[str, Any] = {
+        "output": "out",
+        "seed": 3,
+        "inputs": "as drawn",
+        "in_contract": True,
+        "over": 3,
+        "elements": 163_840,
+        "rms": 0.76,
+        "roundings": 2,
+        "dtype": "bfloat16",
+        "places": ("kernel.py:4", "kernel.py:7"),
+    }
+    return RoundedOutput(**(given | changes))
+
+
+def of_rounded(*items: RoundedOutput) -> list[Finding]:
+    facts = Facts("k", (WorkloadFacts("w", rounded=items),), target="trn2")
+    return [finding for finding in judge(facts) if finding.code == "NKR083"]
+
+
+def test_single_elements_beyond_their_limit_are_minor() -> None:
+    (finding,) = of_rounded(rounded(over=1, seed=2), rounded())
+    assert (finding.severity, finding.dimension) == (Severity.minor, Dimension.precision)
+    assert finding.places == ("kernel.py:4", "kernel.py:7") and finding.count == 2
+    assert finding.failing == "workload w, seed 3"
+    assert finding.message == (
+        "output out exceeds the elementwise limit of a float32 accumulator on 3 of 163,840 elements (seed 3); computed "
+        "without rounding it does not: the intermediates on the way are rounded to bfloat16 2 times"
+    )
+
+
+def test_a_whole_output_beyond_its_limit_is_major() -> None:
+    (finding,) = of_rounded(rounded(), rounded(over=0, rms=1.25, roundings=1, inputs="tiny-rows"))
+    assert finding.severity is Severity.major
+    assert finding.message == (
+        "output out exceeds the limit of the rms error by a factor of 1.25 (tiny-rows inputs, seed 3); computed "
+        "without rounding it does not: the intermediates on the way are rounded to bfloat16 once"
+    )
+
+
+def test_roundings_outside_the_contract_are_nothing_to_report() -> None:
+    assert of_rounded(rounded(in_contract=False)) == []

@@ -27,6 +27,7 @@ from report_kit import (
     not_reviewed,
     note,
     record,
+    unexecuted,
     wrong_finding,
 )
 
@@ -326,6 +327,46 @@ def test_annotations_are_bounded_and_say_that_nothing_was_reviewed() -> None:
     assert len(lines) == MOST_ANNOTATIONS + 1 and parsed(lines[-1])[2] == "7 more in review.md"
     assert parsed(github(not_reviewed()).strip())[1]["title"] == "nkireview: not reviewed"
     assert github(SAMPLES["excellent"]()) == ""
+
+
+@pytest.mark.parametrize(
+    ("places", "wanted"),
+    [
+        (("k.py:1",), None),
+        (("k.py:1", "k.py:2"), "Also at one other place"),
+        (("k.py:1", "k.py:2", "k.py:3"), "Also at 2 other places"),
+    ],
+)
+def test_an_annotation_counts_the_other_places(places: tuple[str, ...], wanted: str | None) -> None:
+    message = github(record(findings=(finding(places=places),)))
+    assert ("Also at" in message) == (wanted is not None) and (wanted or "") in message
+
+
+REASON = "nothing was executed: whether the result is right was not looked at"
+
+
+def test_every_form_says_that_nothing_was_executed() -> None:
+    texts = forms(unexecuted())
+    assert texts["md"].splitlines()[2].startswith("**No blocker found.**") and f"Why: {REASON}" in texts["md"]
+    assert '<p class="verdict no-blocker-found">No blocker found</p>' in texts["html"]
+    assert f'<p class="reason">{REASON}</p>' in texts["html"] and "Acceptable" not in texts["html"]
+    assert texts["github"] == f"::warning title=nkireview%3A no blocker found::{REASON}\n"
+    told = json.loads(texts["agent"])
+    assert (told["verdict"], told["reason"], told["exit_code"]) == ("acceptable", REASON, 0)
+    assert told["next_step"] == (
+        "execute the kernel against a reference: nothing says yet whether its result is right"
+    )
+    (run,) = json.loads(texts["sarif"])["runs"]
+    assert run["invocations"][0]["toolExecutionNotifications"] == [
+        {"level": "warning", "message": {"text": REASON}}
+    ]
+    assert (run["properties"]["verdict"], run["properties"]["reason"]) == ("acceptable", REASON)
+
+
+def test_a_kernel_that_was_executed_is_acceptable() -> None:
+    texts = forms(SAMPLES["excellent"]())
+    assert texts["md"].splitlines()[2].startswith("**Acceptable.**")
+    assert '<p class="verdict acceptable">Acceptable</p>' in texts["html"]
 
 
 # agent.json

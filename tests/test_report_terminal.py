@@ -7,12 +7,25 @@ import re
 from typing import Any
 
 import pytest
-from report_kit import SAMPLES, bad, counts, excellent, finding, hostile, middling, minor, note, record, time
+from report_kit import (
+    SAMPLES,
+    bad,
+    counts,
+    excellent,
+    finding,
+    hostile,
+    middling,
+    minor,
+    note,
+    record,
+    time,
+    unexecuted,
+)
 from rich.cells import cell_len
 from rich.console import Console
 
-from nkireview.record import ReviewRecord
-from nkireview.report.terminal import PROMPT, print_review
+from nkireview.record import OutputSummary, ReviewRecord, RunSummary
+from nkireview.report.terminal import PROMPT, print_review, print_run
 
 every_sample = pytest.mark.parametrize("make", SAMPLES.values(), ids=SAMPLES)
 
@@ -80,7 +93,9 @@ def test_a_narrow_window_has_one_dimension_a_line() -> None:
 
 def test_without_a_terminal_nothing_is_cut_and_notes_are_listed() -> None:
     text = screen(bad(), 400, terminal=False)
-    assert "the first is at [0, 2]: got nan, expected 0" in text and "..." not in text.replace("... and", "")
+    assert "the first is at [0, 2]: got nan, expected 0" in text
+    # the dots of the change are its own
+    assert text.count("...") == text.count("... and") + text.count("nisa.activation(...,") == 2
     assert text.count("NKR045") == 8 and "... and 3 more notes in review.json" in text
     assert "1,280 instructions (dma 512, scalar 512, vector 256)" in text and "\x1b" not in text
 
@@ -124,7 +139,68 @@ def test_room_goes_to_the_first_findings() -> None:
     lines = screen(made).splitlines()
     first = next(at for at, line in enumerate(lines) if "NKR060" in line)
     second = next(at for at, line in enumerate(lines) if "NKR071" in line)
-    assert second - first >= 2 and lines[second - 1].endswith("...")
+    assert second - first >= 3 and lines[second - 2].endswith("...")
+
+
+def test_blockers_and_majors_say_what_to_change_below_the_finding() -> None:
+    lines = screen(bad(), 400, terminal=False).splitlines()
+    at = next(at for at, line in enumerate(lines) if "blocker NKR020" in line)
+    assert [line[:60] for line in lines[at + 1 : at + 5 : 2]] == [
+        "          change: subtract the maximum of the row before exp",
+        "          change: make the row tile 128 and halve the number",
+    ]
+    assert "load several rows in one transfer" not in "".join(lines)
+
+
+def test_the_first_change_has_room_in_a_small_window() -> None:
+    lines = screen(bad()).splitlines()
+    at = next(at for at, line in enumerate(lines) if "blocker NKR020" in line)
+    assert lines[at + 1] == "          change: subtract the maximum of the row before exp:..."
+    lines = screen(middling()).splitlines()
+    assert "          change: make the row tile 128 and halve the number of turns" in lines
+
+
+def test_a_change_is_cut_to_its_lines_and_leaves_the_message_the_rest() -> None:
+    made = record(findings=(finding(message="m " * 200, change="c " * 200),))
+    lines = screen(made, height=60).splitlines()
+    at = next(at for at, line in enumerate(lines) if "NKR060" in line)
+    shown = [line.split()[0] for line in lines[at : at + 6]]
+    assert shown == ["major", "m", "m", "m", "change:", "c"]
+    assert lines[at + 3].endswith("...") and lines[at + 5].endswith("...")
+
+
+def test_nothing_executed_is_not_called_acceptable() -> None:
+    lines = screen(unexecuted()).splitlines()
+    assert lines[0] == "NO BLOCKER FOUND  softmax/wrong: kernel softmax"
+    assert lines[2].startswith(
+        "Why          nothing was executed: whether the result is right was not looked"
+    )
+
+
+def ran(**changes: Any) -> str:
+    output = OutputSummary(
+        name="out", dtype="float32", shape=(2, 3), minimum=0, maximum=1, mean=0.5, nonfinite=0, **changes
+    )
+    summary = RunSummary(
+        kernel="k",
+        target="trn2",
+        release="0.6",
+        seed=0,
+        counts=counts(),
+        violations=(),
+        faults=(),
+        outputs=(output,),
+    )
+    file = io.StringIO()
+    print_run(summary, Console(file=file, width=120, color_system=None))
+    return file.getvalue()
+
+
+def test_a_run_has_columns_of_errors_only_where_it_was_compared() -> None:
+    assert "rms" not in ran() and "ulps" not in ran()
+    compared = ran(scaled_max=1.5e-7, rms_ratio=2e-8, max_ulps=1.0)
+    assert "max|e|/rms  rms ratio  ulps" in compared and "1.50e-07   2.00e-08   1.0" in compared
+    assert "6 differ" in ran(mismatches=6)
 
 
 def test_several_workloads_are_named_and_folded() -> None:

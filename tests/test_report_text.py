@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import unicodedata
 
 import pytest
@@ -17,9 +18,13 @@ from report_kit import (
     time,
     wrong_run,
 )
+from rich.console import Console
 
+from nkireview.grading.record import Best, Summary
 from nkireview.report import text as words
+from nkireview.report.summary import print_summary
 from nkireview.rubric.scorecard import Edit
+from nkireview.rubric.text import points
 
 
 @pytest.mark.parametrize(
@@ -124,7 +129,19 @@ def test_a_total_names_its_cap_and_says_when_it_is_not_assessed() -> None:
 
 
 def test_a_total_is_never_rounded_up() -> None:
-    assert words.points(99.99) == "99" and words.points(100) == "100" and words.points(40.0) == "40"
+    assert points(99.99) == "99" and points(100) == "100" and points(40.0) == "40"
+
+
+def test_the_summary_of_grade_rounds_totals_as_every_form_does() -> None:
+    best = (Best(name="one", total=79.96, predicted_ns=2e3), Best(name="two", total=12.5, predicted_ns=None))
+    summary = Summary(
+        task="t", submissions=2, statuses={"acceptable": 2}, best=best, frequent=(), results="r.jsonl"
+    )
+    screen = io.StringIO()
+    print_summary(summary, Console(file=screen, width=80, color_system=None))
+    lines = [line.split() for line in screen.getvalue().splitlines()]
+    assert ["79", "2", "us", "one"] in lines and ["12", "-", "two"] in lines
+    assert '"total":79.96' in summary.model_dump_json()
 
 
 def test_the_tally_counts_by_severity() -> None:
@@ -155,7 +172,7 @@ def test_the_next_step_is_the_heaviest_finding() -> None:
 
 
 def test_edits_are_said_in_one_sentence() -> None:
-    level = Edit(who="R", when="2025-01-02", why="w", criterion="c", before=None, after=1)
-    accept = Edit(kind="accept", who="R", when="2025-01-02", why="w", code="NKR020")
+    level = Edit(who="R", when="2025-01-02", why="w", of="o", criterion="c", before=None, after=1)
+    accept = Edit(kind="accept", who="R", when="2025-01-02", why="w", of="o", code="NKR020")
     assert words.edit(level) == "R (2025-01-02) changed c from not assessed to 1.0: w"
     assert words.edit(accept) == "R (2025-01-02) accepted NKR020: w"

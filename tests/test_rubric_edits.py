@@ -22,8 +22,9 @@ from nkireview.rubric.scorecard import CriterionScore, Edit, Scorecard
 from nkireview.rubric.scoring import score
 from nkireview.rules.finding import Dimension, Evidence, Finding, Severity
 
-FULL = {name: (1.0 if measure.direction == "higher" else 0.2) for name, measure in tables.measures().items()}
+FULL = {name: (1.0 if measure.direction == "higher" else 0.1) for name, measure in tables.measures().items()}
 IDS = list(load().criteria)
+OF = "a review"
 
 
 def blocker(code: str = "NKR020", dimension: Dimension = Dimension.numerics) -> Finding:
@@ -39,12 +40,12 @@ def card(*findings: Finding, **measures: float) -> Scorecard:
 def edit(
     criterion: str = "tiling.array", before: float | None = 4, after: float | None = 2, **keys: Any
 ) -> Edit:
-    given = {"who": "A", "when": "2026-01-02T03:04:05+00:00", "why": "w", **keys}
+    given = {"who": "A", "when": "2026-01-02T03:04:05+00:00", "why": "w", "of": OF, **keys}
     return Edit(criterion=criterion, before=before, after=after, **given)
 
 
 def accept(code: str) -> Edit:
-    return Edit(kind="accept", who="A", when="2026-01-02T03:04:05+00:00", why="w", code=code)
+    return Edit(kind="accept", who="A", when="2026-01-02T03:04:05+00:00", why="w", of=OF, code=code)
 
 
 def item(found: Scorecard, key: str) -> CriterionScore:
@@ -66,8 +67,8 @@ def test_an_edit_moves_the_level_the_mean_and_the_total() -> None:
     after = apply(before, [edit(why="a remainder")])
     # tiling: weights 2, 2, 1, 1, of which one 2 falls from 4 to 2: (4 * 4 + 2 * 2) / 6
     assert dimension(after, Dimension.tiling) == pytest.approx(20 / 6)
-    # 92 of 100 are assessed; tiling weighs 8
-    assert after.total == pytest.approx(25 * (84 * 4 + 8 * 20 / 6) / 92)
+    # 94 of 100 are assessed; tiling weighs 6
+    assert after.total == pytest.approx(25 * (88 * 4 + 6 * 20 / 6) / 94)
     changed = item(after, "tiling.array")
     assert (changed.level, changed.original, changed.edited, changed.descriptor) == (
         2,
@@ -98,7 +99,7 @@ def test_not_assessed_is_an_edit_in_both_directions() -> None:
     assert dimension(after, Dimension.tiling) == 4
     migrated = apply(card(), [edit("migration.semantics", None, 0)])
     assert dimension(migrated, Dimension.migration) == 0
-    assert migrated.total == pytest.approx(25 * 92 * 4 / 96)
+    assert migrated.total == pytest.approx(25 * 94 * 4 / 97)
     changed = item(migrated, "migration.semantics")
     assert (changed.level, changed.reason, changed.original, changed.edited) == (0, "", None, True)
 
@@ -179,7 +180,7 @@ def test_an_edit_is_of_one_kind(keys: dict[str, Any], problem: str) -> None:
 
 
 def test_what_a_reviewer_may_propose() -> None:
-    keys = {"who": "A", "why": "w", "when": "t"}
+    keys = {"who": "A", "why": "w", "when": "t", "of": OF}
     assert proposed(card(), "tiling.array", "2.5", "", **keys) == edit(after=2.5, when="t")
     assert proposed(card(), "tiling.array", "none", "", **keys).after is None
     assert proposed(card(), "", "", "NKR020", **keys).code == "NKR020"
@@ -215,13 +216,34 @@ def test_edits_leave_what_the_edited_levels_would_have_scored(changes: list[tupl
 
 def test_edits_are_appended_and_read_back(tmp_path: Path) -> None:
     file = tmp_path / "edits.jsonl"
-    assert read_edits(file) == ()
+    assert read_edits(file, OF) == ()
     one, two = edit(why="a\nb \u2028"), edit(before=2, after=None)
     assert append_edit(file, card(), one) == apply(card(), [one])
     first = file.read_bytes()
     assert append_edit(file, card(), two) == apply(card(), [one, two])
     assert file.read_bytes().startswith(first) and file.read_bytes().count(b"\n") == 2
-    assert read_edits(file) == (one, two)
+    assert read_edits(file, OF) == (one, two)
+
+
+def other_review(file: Path, who: str = "A") -> str:
+    return (
+        f"{file}: line 1, by {who}, was made of another review than the one beside it: the kernel, target, release, "
+        "LNC, task or rubric has changed since; move the file away, then make those edits anew that still hold"
+    )
+
+
+def test_edits_of_another_review_are_neither_read_nor_added_to(tmp_path: Path) -> None:
+    file = tmp_path / "edits.jsonl"
+    append_edit(file, card(), edit())
+    before = file.read_bytes()
+    for refused in (
+        lambda: read_edits(file, "another"),
+        lambda: append_edit(file, card(), edit(before=2, after=3, of="another")),
+    ):
+        with pytest.raises(EditError) as caught:
+            refused()
+        assert str(caught.value) == other_review(file)
+    assert file.read_bytes() == before
 
 
 def test_a_refused_edit_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -251,7 +273,7 @@ def test_a_refused_edit_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 def test_lines_that_are_no_edits(text: bytes, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "edits.jsonl"
     file.write_bytes(text)
-    for call in (read_edits, lambda path: append_edit(path, card(), edit())):
+    for call in (lambda path: read_edits(path, OF), lambda path: append_edit(path, card(), edit())):
         with pytest.raises(EditError) as caught:
             call(file)
         assert str(caught.value) == f"{file}: {problem}"
@@ -262,7 +284,7 @@ def _lower(path: str, seed: int) -> None:
     """Append edits until twenty were accepted, each from the level found in the file."""
     chance, done = random.Random(seed), 0
     while done < 20:
-        found = apply(card(), read_edits(Path(path)))
+        found = apply(card(), read_edits(Path(path), OF))
         key = chance.choice(IDS)
         level = item(found, key).level
         try:
@@ -281,7 +303,7 @@ def test_many_writers_lose_nothing(tmp_path: Path) -> None:
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
-    edits = read_edits(file)
+    edits = read_edits(file, OF)
     assert sorted(one.who for one in edits) == ["0"] * 20 + ["1"] * 20 + ["2"] * 20
     assert apply(card(), edits).edits == edits
 
@@ -289,18 +311,21 @@ def test_many_writers_lose_nothing(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------- the command
 
 
-def review(folder: Path, scorecard: Scorecard | None) -> Path:
-    setting = Setting(value="x", origin="test")
-    record = ReviewRecord(
+def reviewed(scorecard: Scorecard | None, **changes: Any) -> ReviewRecord:
+    settings = {name: Setting(value="x", origin="test") for name in ("target", "release", "lnc")}
+    return ReviewRecord(
         tool="test",
-        subject=Subject(kernel="k", file="k.py", target=setting, release=setting, lnc=setting),
+        subject=Subject(**{"kernel": "k", "file": "k.py", **settings, **changes}),
         status="not reviewed",
         reason="test",
         legality=Legality(status="legal"),
         scorecard=scorecard,
     )
+
+
+def review(folder: Path, scorecard: Scorecard | None, **changes: Any) -> Path:
     file = folder / "review.json"
-    file.write_text(record.model_dump_json())
+    file.write_text(reviewed(scorecard, **changes).model_dump_json())
     return file
 
 
@@ -314,25 +339,58 @@ def test_the_command_appends_and_prints_the_totals(tmp_path: Path) -> None:
     untouched = file.read_bytes()
     who = ("--who", "A. Reviewer", "--why", "a remainder")
     code, text, error = call("edit", str(file), "--criterion", "tiling.array", "--level", "2", *who)
-    uncapped = apply(card(blocker()), [edit()]).uncapped
     assert (code, error) == (0, "")
     assert text.splitlines() == [
         "tiling.array: level 4 -> level 2",
         "tiling: 4.00 of 4 -> 3.33 of 4",
-        f"total: 25.0 of 100 (capped by NKR020, else {card(blocker()).uncapped:.1f}) -> "
-        f"25.0 of 100 (capped by NKR020, else {uncapped:.1f})",
+        # 25 / 94 of 68 * 4 + 16 * 1.6 + 10 * 20 / 9, then of 6 * 2 / 3 less: 85.1 and 83.996
+        "total: 25 of 100 (capped by NKR020, else 85) -> 25 of 100 (capped by NKR020, else 83)",
     ]
     code, text, _ = call("edit", str(file), "--accept", "NKR020", *who)
     assert code == 0 and text.splitlines() == [
         "NKR020: accepted by A. Reviewer",
-        f"total: 25.0 of 100 (capped by NKR020, else {uncapped:.1f}) -> {uncapped:.1f} of 100",
+        "total: 25 of 100 (capped by NKR020, else 83) -> 83 of 100",
     ]
-    assert [one.who for one in read_edits(tmp_path / "edits.jsonl")] == ["A. Reviewer"] * 2
+    assert [one.who for one in read_edits(tmp_path / "edits.jsonl", reviewed(card()).identity)] == [
+        "A. Reviewer"
+    ] * 2
     assert file.read_bytes() == untouched
     code, text, _ = call("export", "--review", str(file))
     (array,) = [one for one in json.loads(text) if "id: tiling.array" in one["tags"]]
     assert code == 0 and (array["level"], array["met"]) == (2, False)
-    assert array["score"] == pytest.approx(8 * 2 / 6 / 2, abs=1e-4)
+    assert array["score"] == pytest.approx(6 * 2 / 6 / 2, abs=1e-4)
+
+
+def test_the_identity_is_that_of_what_was_judged_and_by_what() -> None:
+    def setting(value: str, origin: str = "test") -> Setting:
+        return Setting(value=value, origin=origin)
+
+    same = reviewed(card()).identity
+    judged = [
+        {"sha256": "0" * 64},
+        {"kernel": "other"},
+        {"task": "softmax"},
+        *({name: setting("y")} for name in ("target", "release", "lnc")),
+    ]
+    known = {reviewed(card(), **changes).identity for changes in judged}
+    known.add(reviewed(card().model_copy(update={"rubric": "own"})).identity)
+    assert len(known | {same}) == len(judged) + 2
+    # where it lies, and who chose the target, changes nothing
+    assert reviewed(card(), file="elsewhere/k.py", target=setting("x", "default")).identity == same
+    assert reviewed(card(blocker())).identity == same
+
+
+def test_a_new_kernel_in_the_same_folder_inherits_no_edit(tmp_path: Path) -> None:
+    file = review(tmp_path, card(blocker()), sha256="1" * 64)
+    accepted = ("edit", str(file), "--accept", "NKR020", "--who", "A. Reviewer", "--why", "w")
+    assert call(*accepted)[0] == 0
+    review(tmp_path, card(blocker()), sha256="2" * 64)
+    refusal = (2, "", f"nkireview: {other_review(tmp_path / 'edits.jsonl', 'A. Reviewer')}\n")
+    assert call(*accepted) == refusal
+    assert call("export", "--review", str(file)) == refusal
+    assert len((tmp_path / "edits.jsonl").read_bytes().splitlines()) == 1
+    (tmp_path / "edits.jsonl").rename(tmp_path / "edits-of-the-old.jsonl")
+    assert call("export", "--review", str(file))[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -370,5 +428,6 @@ def test_files_that_are_no_review(tmp_path: Path) -> None:
     problem = f"{file}: this is no review; expected a review.json of this version"
     assert call("edit", str(file), *keys) == (2, "", f"nkireview: {problem}\n")
     file.unlink()
-    assert call("edit", str(file), *keys) == (2, "", f"nkireview: {file}: No such file or directory\n")
+    problem = f"{file}: No such file or directory; expected the review.json of a review"
+    assert call("edit", str(file), *keys) == (2, "", f"nkireview: {problem}\n")
     assert not (tmp_path / "edits.jsonl").exists()

@@ -10,6 +10,7 @@ from nkireview.record import ReviewRecord
 from nkireview.requests import from_file
 from nkireview.review import review
 from nkireview.rules import engines, memory, movement, performance, tiling
+from nkireview.rules.catalogue import example
 from nkireview.rules.finding import Severity
 from nkireview.runner import ForkServer
 
@@ -21,6 +22,8 @@ EXAMPLES = Path(memory.__file__).parent / "examples"
 
 def judge(server: ForkServer, code: str, kernel: str) -> ReviewRecord:
     path = EXAMPLES / f"{code}.py"
+    held = example(code, kernel)
+    assert held is not None
     request = from_file(
         path,
         kernel=kernel,
@@ -29,7 +32,7 @@ def judge(server: ForkServer, code: str, kernel: str) -> ReviewRecord:
         inputs_from=f"{path}:inputs",
         target="trn2",
         nki="0.6",
-        lnc=1,
+        lnc=held.lnc or 1,
         seed=7,
     )
     return review(request, server)

@@ -171,3 +171,20 @@ def test_a_wrong_result_beside_its_cause_says_to_mend_that_first() -> None:
 def test_causes_are_rules() -> None:
     codes = {rule.code for rule in RULES}
     assert all(rule.causes <= codes for rule in RULES)
+
+
+def test_a_matter_of_several_workloads_speaks_of_the_one_with_most_at_stake() -> None:
+    def found(workload: str, severity: Severity, gain: float | None) -> Finding:
+        update = {"workload": workload, "gain_ns": gain, "group": "x", "message": f"of {workload}"}
+        return finding(severity).model_copy(update=update)
+
+    (merged,) = registry._merged([found("small", Severity.major, 2e4), found("large", Severity.minor, 1e6)])
+    assert (merged.message, merged.severity, merged.gain_ns) == ("of large", Severity.major, 1e6)
+    assert merged.workload == "small, large" and merged.count == 2
+    (merged,) = registry._merged([found("a", Severity.note, None), found("b", Severity.blocker, None)])
+    assert (merged.message, merged.severity) == ("of b", Severity.blocker)
+
+
+def test_a_wrong_result_hides_that_it_is_wrong_outside_the_contract_too() -> None:
+    facts = WorkloadFacts("w", wrong=[wrong(), wrong(in_contract=False)])
+    assert [f.code for f in judge(Facts("k", [facts]))] == ["NKR020"]

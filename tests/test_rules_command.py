@@ -125,5 +125,5 @@ def test_kinds_of_examples() -> None:
 
 
 def test_facts_leave_out_what_there_is_not() -> None:
-    names = [name for name, _ in catalogue.facts(rule_of("NKR020"))]
+    names = [name for name, _ in catalogue.facts(rule_of("NKR021"))]
     assert names == ["Why", "Change"]

@@ -6,12 +6,15 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from execute_kit import Kernel
 
 from nkireview.checks.api import absent_names, changed_names, generations, uses
 from nkireview.checks.source import SourceFacts, read_source
 from nkireview.checks.subset import carried, constructs, host_calls
 from nkireview.isa.release import KNOWN, LATEST, LEGACY, Release
-from nkireview.rules.facts import Facts
+from nkireview.program.model import Frame
+from nkireview.program.verify import Violation
+from nkireview.rules.facts import Facts, WorkloadFacts
 from nkireview.rules.finding import Dimension, Finding, Severity
 from nkireview.rules.registry import judge
 
@@ -120,7 +123,8 @@ def test_an_absent_name(tmp_path: Path) -> None:
     ]
     (finding,) = findings(facts)
     assert (finding.code, finding.severity) == ("NKR048", Severity.major)
-    assert finding.message == "nki.language.arange is not in release 0.6 (kernel.py:7)"
+    assert finding.message == "nki.language.arange is not in release 0.6 (kernel.py:7 and 1 more line)"
+    assert (finding.places, finding.count) == (("kernel.py:7", "kernel.py:8"), 2)
     assert finding.change == "Use nl.ds(start, size) or a plain slice."
     assert "migration/index.rst" in finding.citation
 
@@ -277,11 +281,177 @@ def test_the_contract(tmp_path: Path) -> None:
         (
             "NKR052",
             "note",
-            "kernel writes its shapes out in one place and checks none of its arguments (kernel.py:6)",
+            "kernel writes its shapes out in one place and neither states nor checks those of its arguments "
+            "(kernel.py:6)",
         )
     ]
     assert messages(source(tmp_path, fixed.replace("(128, 512)", "(128, 1)"))) == [
-        ("NKR051", "note", "kernel neither says nor asserts what shapes and dtypes it takes (kernel.py:5)")
+        (
+            "NKR051",
+            "note",
+            "kernel has no docstring and checks nothing of the shapes and dtypes that it takes (kernel.py:5)",
+        )
+    ]
+
+
+CONTRACTS = {
+    "one argument, walked by its own shape": ("x", "for i in range(x.shape[0]):\n    f(x[i])", []),
+    "a size that must divide": ("x", "for i in range(x.shape[0] // 128):\n    f(x[i])", ["NKR051"]),
+    "two arguments that must fit": ("x, y", "for i in range(x.shape[0]):\n    f(x[i], y[i])", ["NKR051"]),
+    "a helper that asserts": ("x, y", "helper(x, y)", []),
+    "a function that checks by its name": ("x, y", "kernel_assert(x.shape == y.shape)", []),
+    "an exception": ("x, y", "if x.shape != y.shape:\n    raise ValueError(x)", []),
+    "a helper that takes the shape": ("x", "shaped(x)\nt = nl.ndarray((128, 512))\nfor i in x: pass", []),
+    "a helper that takes the shape of a tile": (
+        "x",
+        "t = nl.ndarray((128, 512))\nshaped(t)\nfor i in x: pass",
+        ["NKR052"],
+    ),
+    "nobody takes the shape": ("x", "t = nl.ndarray((128, 512))\nfor i in x: pass", ["NKR052"]),
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_what_a_kernel_relies_on_and_does_not_say(tmp_path: Path, name: str) -> None:
+    parameters, body, codes = CONTRACTS[name]
+    helpers = "def helper(x, y):\n    assert x.shape == y.shape\ndef shaped(x):\n    return x.shape\n"
+    text = kernel(body, parameters).replace('    """x [rows, columns]."""\n', "") + helpers
+    assert [code for code, _, _ in messages(source(tmp_path, text))] == codes
+
+
+def test_shapes_that_the_docstring_states_are_said(tmp_path: Path) -> None:
+    body = "t = nl.ndarray((128, 512))"
+    said = kernel(body).replace("x [rows, columns]", "x [128, 512] fp32")
+    assert messages(source(tmp_path, said)) == []
+    assert [
+        code for code, _, _ in messages(source(tmp_path, said.replace("[128, 512] fp32", "[128, 256]")))
+    ] == ["NKR052"]
+
+
+def traced(kind: str, *details: str, lines: tuple[int, ...] = ()) -> WorkloadFacts:
+    """A workload whose trace saw these, one line after the other of ``kernel.py``."""
+    made = Kernel()
+    for at, detail in enumerate(details):
+        made.line = (lines[at] if lines else at + 1) - 1
+        made.builder.event(kind, made.place(), detail)
+    return WorkloadFacts("w", program=made.program())
+
+
+def told(*workloads: WorkloadFacts) -> list[tuple[str, str, tuple[str, ...], int]]:
+    return [(f.code, f.message, f.places, f.count) for f in judge(Facts("kernel", workloads, target="trn2"))]
+
+
+def test_a_deprecated_name_is_one_finding_with_its_lines() -> None:
+    alias = "nl.affine_range is a deprecated alias of range since NKI 0.6"
+    other = "nl.sequential_range is a deprecated alias of range since NKI 0.6"
+    modes = [
+        f"dma_copy: dge_mode={n} is a raw integer for dge_mode.{name}" for n, name in ((1, "a"), (2, "b"))
+    ]
+    assert sorted(told(traced("deprecated", alias, other, alias, *modes, alias))) == [
+        ("NKR041", f"{modes[0]} (kernel.py:4 and 1 more line)", ("kernel.py:4", "kernel.py:5"), 2),
+        (
+            "NKR041",
+            f"{alias} (kernel.py:1 and 2 more lines)",
+            ("kernel.py:1", "kernel.py:3", "kernel.py:6"),
+            3,
+        ),
+        ("NKR041", f"{other} (kernel.py:2)", ("kernel.py:2",), 1),
+    ]
+
+
+def test_what_several_workloads_trace_counts_once() -> None:
+    alias = "nl.affine_range is a deprecated alias of range since NKI 0.6"
+    assert told(traced("deprecated", alias), traced("deprecated", alias)) == [
+        ("NKR041", f"{alias} (kernel.py:1)", ("kernel.py:1",), 1)
+    ]
+
+
+def test_the_truth_of_tensors_is_one_finding() -> None:
+    asked = [f"the truth of tensor {name} was asked for and is True" for name in ("bias", "mask", "bias")]
+    assert told(traced("truth", *asked)) == [
+        (
+            "NKR040",
+            "the truth of tensor bias was asked for and is True, and so of 1 more; a tensor counts as present, "
+            "whatever its values (kernel.py:1 and 2 more lines)",
+            ("kernel.py:1", "kernel.py:2", "kernel.py:3"),
+            3,
+        )
+    ]
+
+
+def test_notes_of_the_trace_are_one_finding_for_each_kind() -> None:
+    note = "ap(offset=) replaces the offset of the view it is called on"
+    assert told(traced("note", note, note)) == [
+        ("NKR045", f"{note} (kernel.py:1 and 1 more line)", ("kernel.py:1", "kernel.py:2"), 2)
+    ]
+
+
+def test_cores_that_diverge_are_one_finding() -> None:
+    notes = [f"cores diverge: core 1 allocates shared {shape} float32" for shape in ((4, 4), (8, 4))]
+    assert told(traced("note", *notes)) == [
+        ("NKR007", f"{notes[0]} (kernel.py:1 and 1 more line)", ("kernel.py:1", "kernel.py:2"), 2)
+    ]
+
+
+def test_an_index_past_the_end_is_one_finding_for_each_tensor() -> None:
+    past = [
+        f"index {at} of dimension 1 (size 200) of tensor {name} runs into other elements of its memory"
+        for at, name in (("128:256", "x"), ("256:384", "x"), ("128:256", "y"))
+    ]
+    assert told(traced("overrun", *past, lines=(5, 5, 6))) == [
+        ("NKR008", f"{past[0]} (kernel.py:5)", ("kernel.py:5",), 2),
+        ("NKR008", f"{past[2]} (kernel.py:6)", ("kernel.py:6",), 1),
+    ]
+
+
+def test_a_limit_that_several_instructions_break_is_one_finding() -> None:
+    def broken(row: str, number: int, line: int, *instructions: int) -> Violation:
+        text = f"{row}: partition size 256 exceeds 128 on trn2 (kernel.py:{line})"
+        place = made.builder.place((Frame(0, line, "kernel"),))
+        return Violation(row, f"{row}.partitions", number, "a.rst:1", text, instructions, place, False)
+
+    made = Kernel()
+    violations = (
+        broken("memset", 1, 3, 0),
+        broken("activation", 1, 4, 1, 2),
+        broken("memset", 1, 7, 5),
+        broken("memset", 0, 5, 3),
+        broken("iota", 0, 6, 4),
+    )
+    found = told(WorkloadFacts("w", program=made.program(), violations=violations))
+    assert [row for row in found if row[0] == "NKR001"] == [
+        (
+            "NKR001",
+            f"{violations[0].message}; {violations[1].message}, and at 1 more",
+            ("kernel.py:3", "kernel.py:4", "kernel.py:7"),
+            4,
+        ),
+        ("NKR001", violations[3].message, ("kernel.py:5",), 1),
+        ("NKR001", violations[4].message, ("kernel.py:6",), 1),
+    ]
+
+
+def test_tiles_that_one_loop_carries_are_one_finding(tmp_path: Path) -> None:
+    body = (
+        "a = nl.ndarray((1, 1))\nb = nl.ndarray((1, 1))\nfor i in nl.affine_range(4):\n"
+        "    nisa.tensor_tensor(dst=a, data1=a, data2=x[i], op=nl.add)\n"
+        "    nisa.tensor_tensor(dst=b, data1=b, data2=x[i], op=nl.add)"
+    )
+    (race,) = [f for f in findings(source(tmp_path, kernel(body)), LEGACY) if f.code == "NKR050"]
+    assert race.message == (
+        "every iteration of the affine_range of line 9 reads and writes a, b (kernel.py:10 and 1 more line)"
+    )
+    assert (race.places, race.count) == (("kernel.py:10", "kernel.py:11", "kernel.py:9"), 2)
+
+
+def test_a_debugger_that_is_left_in(tmp_path: Path) -> None:
+    found = messages(source(tmp_path, kernel("breakpoint()\nbreakpoint()")))
+    assert found == [
+        (
+            "NKR049",
+            "minor",
+            "the kernel uses breakpoint, a call of the debugger (kernel.py:7 and 1 more line)",
+        )
     ]
 
 

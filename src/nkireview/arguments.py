@@ -186,7 +186,8 @@ def result_of(outcome: Outcome, what: str, callee: Callee) -> Any:
     error = outcome.header.get("error")
     if error:
         place = f" ({Path(error['file']).name}:{error['line']})" if error.get("file") else ""
-        raise ReferenceFailed(f"{what} {callee}: {error['type']}: {error['message']}{place}")
+        raised = f"{error['type']}: " if error["type"] else ""
+        raise ReferenceFailed(f"{what} {callee}: {raised}{error['message']}{place}")
     try:
         return decode(outcome.header["result"], outcome.blobs)
     except (TreeError, KeyError) as problem:

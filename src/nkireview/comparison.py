@@ -40,7 +40,7 @@ class Change(_Record):
 
 
 class LineOfBoth(_Record):
-    """A line of A or of B with what it costs, for the lines that hold their queues longest."""
+    """A line of A or of B with what it costs, for the lines with the longest time."""
 
     side: Literal["A", "B"]
     place: str
@@ -48,6 +48,7 @@ class LineOfBoth(_Record):
     lane: str
     instructions: int
     held_ns: float
+    transfer_ns: float
     critical_ns: float
     bytes: int
 
@@ -61,7 +62,7 @@ class WorkloadComparison(_Record):
     a_range: tuple[float, float]
     b_range: tuple[float, float]
     within_band: bool
-    """True where the difference is smaller than the stated error of the model."""
+    """True where the ranges of the two predictions overlap."""
     bound: tuple[str, str]
     queues: tuple[Change, ...]
     instructions: tuple[Change, ...]
@@ -107,6 +108,16 @@ def compare(a: ReviewRecord, b: ReviewRecord, names: tuple[str, str]) -> Compari
                 f"A was reviewed for {what} {one}, B for {two}; review both for one {what}, for instance with "
                 f"--{'nki' if what == 'release' else what}"
             )
+    if a.subject.task != b.subject.task:
+        raise ValueError(
+            f"A is of {_task(a)}, B of {_task(b)}; only kernels of one task, with the same inputs, can be compared"
+        )
+    for name in sorted(_outputs(a).keys() & _outputs(b).keys()):
+        one_shape, two_shape = _outputs(a)[name], _outputs(b)[name]
+        if one_shape != two_shape:
+            raise ValueError(
+                f"workload {name} gives {one_shape} in A and {two_shape} in B; give both the same inputs"
+            )
     times = {item.workload: item for item in b.times}
     counts = {item.workload: item for item in b.counts}
     mine = {item.workload: item for item in a.counts}
@@ -136,6 +147,19 @@ def compare(a: ReviewRecord, b: ReviewRecord, names: tuple[str, str]) -> Compari
             )
         ),
     )
+
+
+def _task(record: ReviewRecord) -> str:
+    return f"task {record.subject.task}" if record.subject.task else "no task"
+
+
+def _outputs(record: ReviewRecord) -> Mapping[str, str]:
+    """What each executed workload returns."""
+    return {
+        run.workload: ", ".join(f"{item.dtype}{list(item.shape)}" for item in run.outputs)
+        for run in record.runs
+        if run.outputs
+    }
 
 
 def _side(record: ReviewRecord, name: str) -> Side:
@@ -186,7 +210,11 @@ def _verdict(a: ReviewRecord, b: ReviewRecord, workloads: Sequence[WorkloadCompa
     if slow <= fast * (1 + LEAST):
         return "neither", f"the predicted times of {longest.workload} differ by less than {LEAST:.0%}"
     better = "A" if longest.a_ns < longest.b_ns else "B"
-    band = "; the difference is within the stated error of the model" if longest.within_band else ""
+    band = (
+        "; the ranges of the two overlap, but most of the model's error is common to both"
+        if longest.within_band
+        else ""
+    )
     reason = f": {longest.reasons[0]}" if longest.reasons else ""
     return (
         better,

@@ -39,10 +39,14 @@ def measures(
         "error_headroom": headroom(drawn, largest_share),
         "rms_headroom": headroom(drawn, rms_share),
         "reload_factor": reload_factor(texts),
+        "worst_reload": worst_reload(texts),
         "needed_bytes_share": needed_bytes_share(surveys),
         "partitions_used": partitions_used(texts, hardware),
+        "partitions_idle": saved(times, workloads, partitions_lost(hardware)),
         "pe_filled": pe_filled(texts, hardware),
+        "pe_idle": saved(times, workloads, cells_lost(hardware)),
         "free_size_share": free_size_share(texts, hardware),
+        "fixed_cost": saved(times, workloads, fixed_lost(hardware)),
         "sbuf_peak_share": peak_share(texts, Memory.sbuf),
         "psum_peak_share": peak_share(texts, Memory.psum),
         "dma_run_share": dma_run_share(texts, hardware),
@@ -114,13 +118,16 @@ def needed_bytes_share(surveys: Sequence[tuple[Program, Survey]]) -> float | Non
     return _ratio(needed, moved)
 
 
+def worst_reload(surveys: Sequence[Survey]) -> float | None:
+    """The most that any buffer is loaded over by one stream; a load that copies a row to all partitions counts once."""
+    loaded = [item for survey in surveys for item in survey.traffic.loaded]
+    return max((item.factor / item.spread for item in loaded), default=None)
+
+
 def partitions_used(surveys: Sequence[Survey], hardware: Hardware) -> float | None:
     """Partitions at work on the Vector, Scalar and GpSimd engines, of all, weighted by the instructions' intervals."""
-
-    def share(work: Work) -> Floats:
-        return np.minimum(work.partitions / hardware.partitions, 1.0)
-
-    return _weighted(surveys, lambda work: ~work.on(Engine.tensor), share)
+    lost = partitions_lost(hardware)
+    return _weighted(surveys, lambda work: ~work.on(Engine.tensor), lambda work: 1.0 - lost(work))
 
 
 def pe_filled(surveys: Sequence[Survey], hardware: Hardware) -> float | None:
@@ -128,10 +135,6 @@ def pe_filled(surveys: Sequence[Survey], hardware: Hardware) -> float | None:
 
     None where matmuls take less than `LEAST_MATMUL` of all intervals: then the array is not what the kernel is about.
     """
-
-    def share(work: Work) -> Floats:
-        return work.rows * work.columns / hardware.partitions**2
-
     time = sum(float((survey.work.interval * survey.work.times).sum()) for survey in surveys)
     matmuls = sum(
         float((survey.work.interval * survey.work.times)[survey.work.products > 0].sum())
@@ -139,7 +142,8 @@ def pe_filled(surveys: Sequence[Survey], hardware: Hardware) -> float | None:
     )
     if not time or matmuls < LEAST_MATMUL * time:
         return None
-    return _weighted(surveys, lambda work: work.products > 0, share)
+    lost = cells_lost(hardware)
+    return _weighted(surveys, lambda work: work.products > 0, lambda work: 1.0 - lost(work))
 
 
 def free_size_share(surveys: Sequence[Survey], hardware: Hardware) -> float | None:
@@ -148,6 +152,35 @@ def free_size_share(surveys: Sequence[Survey], hardware: Hardware) -> float | No
     On the Vector and Scalar engines an instruction counts N / (N + fixed cycles), N its free size, at one element a
     cycle; a matmul counts its moving columns of the most that are allowed. Other engines' fixed cost is not known.
     """
+    lost = fixed_lost(hardware)
+    return _weighted(surveys, lambda work: ~np.isnan(lost(work)), lambda work: 1.0 - lost(work))
+
+
+Lost = Callable[[Work], Floats]
+"""For each instruction the share of its time that is lost; NaN for those that do not count."""
+
+
+def partitions_lost(hardware: Hardware) -> Lost:
+    """The partitions that instructions of the Vector, Scalar and GpSimd engines leave idle."""
+
+    def lost(work: Work) -> Floats:
+        idle = 1.0 - np.minimum(work.partitions / hardware.partitions, 1.0)
+        return np.where(work.on(Engine.tensor), np.nan, idle)
+
+    return lost
+
+
+def cells_lost(hardware: Hardware) -> Lost:
+    """The cells of the PE array that matmuls leave idle."""
+
+    def lost(work: Work) -> Floats:
+        return np.where(work.products > 0, 1.0 - work.rows * work.columns / hardware.partitions**2, np.nan)
+
+    return lost
+
+
+def fixed_lost(hardware: Hardware) -> Lost:
+    """The fixed cost of an instruction; for a matmul the moving columns that it lacks to the most that are allowed."""
     fixed = {
         engine: hardware.number(path)
         for engine in (Engine.vector, Engine.scalar)
@@ -156,19 +189,42 @@ def free_size_share(surveys: Sequence[Survey], hardware: Hardware) -> float | No
     }
     longest = hardware.moving_free_max("float32")
 
-    def share(work: Work) -> Floats:
-        found = np.minimum(work.free / longest, 1.0)
+    def lost(work: Work) -> Floats:
+        found = np.where(work.products > 0, 1.0 - np.minimum(work.free / longest, 1.0), np.nan)
         for engine, cycles in fixed.items():
-            found = np.where(work.on(engine), work.free / (work.free + cycles), found)
+            found = np.where(work.on(engine), cycles / (work.free + cycles), found)
         return found
 
-    def counted(work: Work) -> Flags:
-        found = work.products > 0
-        for engine in fixed:
-            found = found | work.on(engine)
-        return found
+    return lost
 
-    return _weighted(surveys, counted, share)
+
+def saved(times: Sequence[TimeRecord], workloads: Sequence[WorkloadFacts], lost: Lost) -> float | None:
+    """The share of the predicted time that would be saved at most if no instruction lost what `lost` says.
+
+    The engine that loses most counts, for as long as it is busy; nothing gets below the floor. None where no
+    instruction counts.
+    """
+    surveys = {item.name: item.survey for item in workloads if item.survey is not None}
+    most = total = 0.0
+    counts = False
+    for item in times:
+        survey = surveys.get(item.workload)
+        if survey is None:
+            continue
+        work = survey.work
+        share = lost(work)
+        counts |= bool((~np.isnan(share)).any())
+        weight = work.interval * work.times
+        gone = [0.0]
+        for engine in np.unique(work.engine).tolist():
+            mine = work.engine == engine
+            whole = float(weight[mine].sum())
+            part = float((np.nan_to_num(share) * weight)[mine].sum())
+            busy = max((lane.busy_ns for lane in item.lanes if lane.name == Engine(engine).name), default=0.0)
+            gone.append(busy * part / whole if whole else 0.0)
+        most += min(max(gone), max(item.total_ns - item.floor_ns, 0.0))
+        total += item.total_ns
+    return _ratio(most, total) if counts else None
 
 
 def peak_share(surveys: Sequence[Survey], memory: Memory) -> float | None:
@@ -254,7 +310,8 @@ def _weighted(
     part = whole = 0.0
     for survey in surveys:
         work = survey.work
-        weight = np.where(counted(work), work.interval * work.times, 0.0)
-        part += float((share(work) * weight).sum())
+        of = counted(work)
+        weight = (work.interval * work.times)[of]
+        part += float((share(work)[of] * weight).sum())
         whole += float(weight.sum())
     return _ratio(part, whole)

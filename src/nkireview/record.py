@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from enum import IntEnum
+from hashlib import sha256
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -61,8 +63,24 @@ class Figures(_Record):
     nonfinite_mismatches: int
 
 
+class StoredRoundings(_Record):
+    """Why an output outside its limits is correct: the roundings of its intermediates, the wider limits that allow for
+    them and that it was judged by, and its errors when it is computed without any rounding."""
+
+    count: int = Field(ge=1)
+    dtype: str
+    over: int = Field(ge=0)
+    """Elements outside the limits that allow for no such roundings."""
+    limits: dict[str, float]
+    unrounded_scaled_max: float
+    unrounded_rms_ratio: float
+
+
 class OutputResult(_Record):
-    """One output of one run: ``correct`` needs figures, ``wrong`` needs a reason."""
+    """One output of one run: ``correct`` needs figures, ``wrong`` needs a reason.
+
+    It was judged by ``limits``, or by those of ``stored`` where that is given.
+    """
 
     name: str
     dtype: str
@@ -70,10 +88,18 @@ class OutputResult(_Record):
     status: Literal["correct", "wrong", "not compared"]
     figures: Figures | None = None
     limits: dict[str, float] = Field(default_factory=dict)
+    stored: StoredRoundings | None = None
     reason: str = ""
 
     @model_validator(mode="after")
     def _bound(self) -> OutputResult:
+        if self.stored is not None and self.status != "correct":
+            raise ValueError(f"an output that is {self.status} is not allowed any stored roundings")
+        if self.stored is not None and (
+            self.limits.keys() != self.stored.limits.keys()
+            or any(self.stored.limits[name] < figure for name, figure in self.limits.items())
+        ):
+            raise ValueError("the limits that allow for stored roundings are none that are wider")
         if self.status == "correct" and self.figures is None:
             raise ValueError("a correct output needs its error figures")
         if self.status != "correct" and not self.reason:
@@ -143,13 +169,15 @@ class PathStep(_Record):
 
 
 class LineCost(_Record):
-    """What one line's instructions of one name cost: how many, ns on their queue, ns on the critical path, bytes."""
+    """What one line's instructions of one name cost: how many, ns on their queue, ns of DMA transfers, ns on the
+    critical path, bytes. Transfers overlap each other, so theirs is what they would take one after the other."""
 
     place: str
     opcode: str
     lane: str
     instructions: int
     held_ns: float
+    transfer_ns: float = 0.0
     critical_ns: float = 0.0
     bytes: int = 0
 
@@ -176,13 +204,13 @@ class TimeRecord(_Record):
     bound: Literal["memory", "compute", "issue", "latency"]
     bound_by: str
     floor_ns: float
-    """No schedule of this work is faster: bytes that must move over HBM, or FLOPs over the peak."""
+    """The work at the documented rates and nothing else: bytes that must move over HBM, or FLOPs over the peak."""
     overlap: float
     """Share of the DMA transfer time during which an engine computes."""
     lanes: tuple[LaneRecord, ...] = ()
     critical: tuple[PathStep, ...] = ()
     lines: tuple[LineCost, ...] = ()
-    """The lines that hold their queues longest; a DMA counts with its transfer."""
+    """The lines with the longest time: on their queue, in transfers or on the critical path."""
     memory: tuple[MemoryCurve, ...] = ()
     assumed: tuple[str, ...] = ()
 
@@ -221,6 +249,21 @@ class ReviewRecord(_Record):
         if self.status == "not reviewed" and not self.reason:
             raise ValueError("a review that did not happen says why")
         return self
+
+    @property
+    def identity(self) -> str:
+        """A digest of what was judged and by what: kernel, target, release, LNC, task and rubric; `Edit.of`."""
+        subject = self.subject
+        judged = (
+            subject.sha256,
+            subject.kernel,
+            subject.target.value,
+            subject.release.value,
+            subject.lnc.value,
+            subject.task,
+            "" if self.scorecard is None else self.scorecard.rubric,
+        )
+        return sha256(json.dumps(judged).encode()).hexdigest()
 
     @property
     def exit_code(self) -> ExitCode:

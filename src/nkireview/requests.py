@@ -79,6 +79,8 @@ def from_file(
             if kernel is not None or source.kernels:
                 raise UsageError(str(error)) from None
             failure = Failure("no kernel", str(error))
+    if source is not None and inputs:
+        _check_names(path, source, chosen, _parsed(inputs))
     seeds = 1 if schedule_only else DEFAULT_SEEDS
     return Request(
         source=source,
@@ -94,6 +96,24 @@ def from_file(
         seed=seed,
         failure=failure,
     )
+
+
+def _check_names(path: Path, source: SourceFacts, kernel: str, given: Mapping[str, Spec | Scalar]) -> None:
+    """Tensors go by position and scalars by keyword: a name that says otherwise is a mistake."""
+    known, function = source.parameters(kernel), source.functions.get(kernel)
+    if not known or function is None or function.args.kwarg or function.args.vararg:
+        return
+    listed = ", ".join(known)
+    tensors = [name for name, item in given.items() if isinstance(item, Spec)]
+    for at, name in enumerate(tensors):
+        if name in known and known.index(name) != at:
+            raise UsageError(
+                f"{path}: --input {name} is tensor {at + 1}, but parameter {known.index(name) + 1} of "
+                f"{kernel}({listed}); give the tensors in that order, or a dict with --inputs-from"
+            )
+    for name in given:
+        if name not in tensors and name not in known:
+            raise UsageError(f"{path}: --input {name}: {kernel}({listed}) has no parameter of that name")
 
 
 def _barred(path: Path, kernel: str | None) -> bool:

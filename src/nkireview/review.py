@@ -17,7 +17,7 @@ from nkireview.checks.integrity import forbidden
 from nkireview.checks.provenance import Provenance, provenance
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.checks.survey import survey
-from nkireview.isa.release import Release
+from nkireview.isa.release import LEGACY, Release
 from nkireview.isa.table import ROWS
 from nkireview.measures import measures
 from nkireview.numerics.inputs import HOSTILE
@@ -35,6 +35,8 @@ from nkireview.runs import Bench, Runs
 from nkireview.schedule.timing import Timing
 from nkireview.times import time_record
 from nkireview.tracing import Request, Traced, Workload, trace
+
+UNEXECUTED = "nothing was executed: whether the result is right was not looked at"
 
 
 def review(
@@ -68,6 +70,8 @@ class _Review:
             for workload in self.request.workloads:
                 if not self.not_judged:
                     self._workload(workload)
+        if source is not None and not source.legacy and self.request.release.value == str(LEGACY):
+            self.not_checked.append("what the legacy generation would make of a file of the current one")
         findings = judge(self._facts())
         self.bench.seconds["total"] = time.monotonic() - started
         return self._assemble(findings)
@@ -79,7 +83,7 @@ class _Review:
                 traced = trace(self.request, workload, self.bench.server)
             self.traced.append(traced)
             if traced.unsupported:
-                self.not_judged = f"{traced.unsupported}; this version cannot trace the kernel"
+                self.not_judged = traced.unsupported
                 return
             facts = self._judge(traced) if traced.program is not None else WorkloadFacts(workload.name)
             self.workloads.append(replace(facts, failure=traced.failure))
@@ -150,6 +154,7 @@ class _Review:
             facts,
             faults=runs.faults,
             wrong=tuple(runs.wrong),
+            rounded=tuple(runs.rounded),
             mismatch=runs.mismatch,
             unreached=unreached,
             written_parameters=runs.written,
@@ -160,6 +165,7 @@ class _Review:
         if found is None:
             return
         if found.void:
+            runs.wrong.clear()  # a task that judges nothing says nothing about the kernel
             self.not_judged = f"the task is void: {found.reasons[0].sentence}"
         self.not_checked.extend(item.sentence for item in found.skipped)
 
@@ -196,8 +202,8 @@ class _Review:
             Dimension.migration: "there is no original to hold the kernel against",
             Dimension.claims: "no claim was made",
         }
-        if not self.runs:
-            missing[Dimension.numerics] = "nothing was executed"
+        if all(run.status == "not assessed" for run in self.runs):
+            missing[Dimension.numerics] = missing[Dimension.correctness] = "nothing was executed"
         predicted = {item.workload: item.total_ns for item in self.times}
         return score(self.request.rubric, findings, found, missing, predicted)
 
@@ -214,6 +220,7 @@ class _Review:
         held = self.traced[0] if self.traced else None
         found = measures(self.runs, self.times, self.workloads, self.hardware)
         judged = not self.not_judged
+        executed = any(run.status != "not assessed" for run in self.runs)
         return ReviewRecord(
             tool=f"nkireview {nkireview.__version__}",
             subject=Subject(
@@ -229,7 +236,7 @@ class _Review:
                 lnc=request.lnc,
             ),
             status=status,
-            reason=self.not_judged,
+            reason=self.not_judged or ("" if executed or blocked else UNEXECUTED),
             legality=self._legality(),
             runs=tuple(self.runs),
             counts=tuple(self.counts),

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,19 @@ import numpy as np
 from nkireview.answers import AS_DRAWN, Trial, answers_of
 from nkireview.arguments import Arguments, Array, ReferenceFailed
 from nkireview.checks.provenance import Provenance
-from nkireview.execute import Execution, OutputValue, execute
+from nkireview.checks.stored import Stored, stored_roundings
+from nkireview.execute import Execution, OutputValue, Rounding, execute
 from nkireview.isa import dtypes
+from nkireview.isa.table import ROWS
 from nkireview.numerics.errors import ErrorFigures, ExactFigures
 from nkireview.numerics.limits import Limits as Tolerance
 from nkireview.numerics.limits import limits_for
+from nkireview.numerics.stored import Roundings, explains, widened
 from nkireview.numerics.verdict import Verdict, judge
 from nkireview.numerics.void import VoidCheck, void_checks
 from nkireview.program.program import Program
-from nkireview.record import Figures, OutputResult, Run
-from nkireview.rules.facts import Unreached, WrongOutput
+from nkireview.record import Figures, OutputResult, Run, StoredRoundings
+from nkireview.rules.facts import RoundedOutput, Unreached, WrongOutput
 from nkireview.runner import ForkServer
 from nkireview.tracing import Request, Traced
 
@@ -46,6 +50,16 @@ class Bench:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
+@dataclass(frozen=True)
+class Granted:
+    """What an output outside its ordinary limits is judged by instead, and its errors without any rounding."""
+
+    roundings: Roundings
+    limits: Tolerance
+    verdict: Verdict
+    unrounded: ErrorFigures
+
+
 class Runs:
     """The executions of one workload."""
 
@@ -58,6 +72,7 @@ class Runs:
         self.records: list[Run] = []
         self.faults: tuple[Any, ...] = ()
         self.wrong: list[WrongOutput] = []
+        self.rounded: list[RoundedOutput] = []
         self.written: tuple[str, ...] = ()
         self.mismatch = ""
         self.constant = False
@@ -76,9 +91,9 @@ class Runs:
         trial = self._trial(seed, kind)
         if trial is None:
             return
-        arguments, wanted = trial.arguments, trial.wanted
+        wanted = trial.wanted
         with self.bench.clock("execute"):
-            execution = self._execute(arguments)
+            execution = self._execute(trial.arguments)
         if kind == AS_DRAWN and self._drawn is None:
             self._drawn = seed, trial
             self.faults = execution.faults
@@ -93,12 +108,20 @@ class Runs:
             return
         limits = self.limits if kind == AS_DRAWN else self._limits(self._amplification(seed, kind))
         with self.bench.clock("compare"):
-            results = tuple(
-                self._compare(execution.outputs[at], wanted[at], limits[at]) for at in range(len(wanted))
-            )
-        for result in results:
+            verdicts = [
+                judge(output.values, value, limit)
+                for output, value, limit in zip(execution.outputs, wanted, limits, strict=True)
+            ]
+        granted = self._granted(execution, trial, limits, verdicts)
+        results = tuple(
+            _result(output, limits[at], verdicts[at], granted.get(at))
+            for at, output in enumerate(execution.outputs)
+        )
+        for at, result in enumerate(results):
             if result.status == "wrong":
                 self.wrong.append(WrongOutput(result.name, result.reason, seed, kind, in_contract))
+            elif result.stored is not None:
+                self.rounded.append(self._rounded(at, result, verdicts[at], seed, kind, in_contract))
         self.records.append(self._record(seed, kind, in_contract, results, ""))
 
     def void(self) -> VoidCheck | None:
@@ -152,11 +175,13 @@ class Runs:
             )
         return trial
 
-    def _execute(self, arguments: Arguments) -> Execution:
+    def _execute(self, arguments: Arguments, rounding: Rounding = "storage") -> Execution:
         given = {
             buffer: array
             for (_, buffer), array in zip(self.program.parameter_buffers, arguments.arrays(), strict=True)
         }
+        if rounding == "off":
+            return execute(self.program, given, compute=np.float64, rounding=rounding)
         return execute(self.program, given)
 
     def _mismatch(self, wanted: Sequence[Array]) -> str:
@@ -184,16 +209,66 @@ class Runs:
         with self.bench.clock("reference"):
             return self.answers.amplification(seed, kind)
 
-    def _compare(self, output: OutputValue, wanted: Array, limits: Tolerance) -> OutputResult:
-        verdict = judge(output.values, wanted, limits)
-        return OutputResult(
-            name=output.name,
-            dtype=limits.dtype,
-            shape=output.values.shape,
-            status="correct" if verdict.passed else "wrong",
-            figures=_figures(verdict),
-            limits={"rtol": limits.rtol, "atol": limits.atol, "rms": limits.rms, "absolute": limits.absolute},
-            reason=verdict.reason,
+    @cached_property
+    def _stored(self) -> tuple[Stored, ...]:
+        """The roundings on the way to each output; asked for only where one exceeds its limits."""
+        return stored_roundings(self.program, ROWS)
+
+    def _granted(
+        self, execution: Execution, trial: Trial, limits: Sequence[Tolerance], verdicts: Sequence[Verdict]
+    ) -> dict[int, Granted]:
+        """The outputs, by position, that exceed their limits by their stored roundings alone.
+
+        The program is executed once more, without rounding, where some output keeps within the wider limits.
+        """
+        within: dict[int, tuple[Roundings, Tolerance, Verdict]] = {}
+        with self.bench.clock("compare"):
+            for at, verdict in enumerate(verdicts):
+                roundings = None if verdict.passed or execution.faults else self._roundings(at)
+                limit = widened(limits[at], trial.wanted[at], roundings) if roundings else None
+                if roundings and limit:
+                    again = judge(execution.outputs[at].values, trial.wanted[at], limit)
+                    if again.passed:
+                        within[at] = roundings, limit, again
+        if not within:
+            return {}
+        with self.bench.clock("execute"):
+            exact = self._execute(trial.arguments, rounding="off")
+        granted = {}
+        for at, (roundings, limit, again) in within.items():
+            unrounded = explains(exact.outputs[at].values, trial.wanted[at], limits[at])
+            if unrounded.passed and not exact.faults and isinstance(unrounded.comparison, ErrorFigures):
+                granted[at] = Granted(roundings, limit, again, unrounded.comparison)
+        return granted
+
+    def _roundings(self, at: int) -> Roundings | None:
+        """Those of an output's intermediates; None where there are none, or the task has its own tolerance."""
+        policy = self.bench.request.policy(at)
+        if policy is not None and policy.sets_figures:
+            return None
+        found = self._stored[at]
+        return Roundings(found.count, found.dtype, found.terms) if found.known and found.count else None
+
+    def _rounded(
+        self, at: int, result: OutputResult, ordinary: Verdict, seed: int, kind: str, in_contract: bool
+    ) -> RoundedOutput:
+        figures, held = ordinary.comparison, result.stored
+        assert isinstance(figures, ErrorFigures) and figures.use is not None and held is not None
+        columns = self.program.columns
+        places = (
+            self.program.place_text(int(columns.place[index])) for index in self._stored[at].instructions
+        )
+        return RoundedOutput(
+            output=result.name,
+            seed=seed,
+            inputs=kind,
+            in_contract=in_contract,
+            over=held.over,
+            elements=figures.elements,
+            rms=figures.use.rms,
+            roundings=held.count,
+            dtype=held.dtype,
+            places=tuple(dict.fromkeys(place for place in places if place)),
         )
 
     def _representable(self, wanted: Sequence[Array]) -> bool:
@@ -224,6 +299,38 @@ class Runs:
             outputs=outputs,
             reason=reason,
         )
+
+
+def _result(
+    output: OutputValue, limits: Tolerance, verdict: Verdict, granted: Granted | None
+) -> OutputResult:
+    stored = None
+    if granted is not None:
+        figures = verdict.comparison
+        assert isinstance(figures, ErrorFigures) and figures.use is not None
+        stored = StoredRoundings(
+            count=granted.roundings.count,
+            dtype=granted.roundings.dtype,
+            over=figures.use.over,
+            limits=_limits(granted.limits),
+            unrounded_scaled_max=granted.unrounded.scaled_max,
+            unrounded_rms_ratio=granted.unrounded.rms_ratio,
+        )
+        verdict = granted.verdict
+    return OutputResult(
+        name=output.name,
+        dtype=limits.dtype,
+        shape=output.values.shape,
+        status="correct" if verdict.passed else "wrong",
+        figures=_figures(verdict),
+        limits=_limits(limits),
+        stored=stored,
+        reason=verdict.reason,
+    )
+
+
+def _limits(limits: Tolerance) -> dict[str, float]:
+    return {"rtol": limits.rtol, "atol": limits.atol, "rms": limits.rms, "absolute": limits.absolute}
 
 
 def _figures(verdict: Verdict) -> Figures | None:

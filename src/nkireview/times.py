@@ -73,7 +73,7 @@ def time_record(
 
 
 def floor_ns(program: Program, survey: Survey, hardware: Hardware) -> float:
-    """The least time in ns that any schedule of this work takes: bytes each moved once over HBM, and the full PE array.
+    """The work at the documented rates, in ns: bytes each moved once over HBM, and the full PE array.
 
     Loads count what they need once, stores what they write once; matmuls count their documented cycles on an array
     without an idle row or column.
@@ -108,14 +108,17 @@ def _critical(program: Program, timeline: Timeline, found: Summary) -> tuple[Pat
     """The lines of the critical path with the most time, and what each mostly waited for."""
     columns = program.columns
     ns: dict[tuple[int, int, str], float] = defaultdict(float)
+    shown: dict[int, int] = {}
     waits: dict[tuple[int, int, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for at, spent in zip(found.path.slice.tolist(), found.path.ns.tolist(), strict=True):
         instruction = int(timeline.instruction[at])
         lane = timeline.lanes[int(timeline.lane[at])].name
-        place, opcode = -1, -1
+        line, opcode = -1, -1
         if instruction >= 0:
             place, opcode = int(columns.place[instruction]), int(columns.opcode[instruction])
-        key = place, opcode, lane
+            line = _line(program, place) if place >= 0 else -1
+            shown.setdefault(line, place)
+        key = line, opcode, lane
         ns[key] += spent
         waits[key][int(timeline.wait[at])] += spent
     whole = sum(ns.values())
@@ -125,12 +128,12 @@ def _critical(program: Program, timeline: Timeline, found: Summary) -> tuple[Pat
     is_dma[-1] = False
     steps = []
     for key, spent in sorted(ns.items(), key=lambda item: (-item[1], item[0]))[:STEPS]:
-        place, opcode, lane = key
+        line, opcode, lane = key
         most = max(waits[key], key=lambda wait: waits[key][wait])
         name = program.opcodes[opcode].name if opcode >= 0 else lane
         steps.append(
             PathStep(
-                place=program.place_text(place),
+                place=program.place_text(shown.get(line, -1)),
                 opcode=f"{name} ({'transfer' if lane == TRANSFER else 'issue'})" if is_dma[opcode] else name,
                 ns=spent,
                 share=spent / whole if whole else 0.0,
@@ -141,13 +144,17 @@ def _critical(program: Program, timeline: Timeline, found: Summary) -> tuple[Pat
 
 
 def _lines(program: Program, timing: Timing, survey: Survey, found: Summary) -> tuple[LineCost, ...]:
-    """Lines by the time their instructions hold queues and DMA engines; the critical path's share beside it."""
+    """Lines by the longest of the times that their instructions take: queue, transfers, critical path."""
     columns, timeline = program.columns, timing.timeline
     times = np.ones(len(program))
     times[survey.work.instruction] = survey.work.times
     times[survey.moves.instruction] = survey.moves.times
-    classes = intern([columns.place, columns.opcode, timing.plan.costs.lane], len(program))
-    held = np.bincount(classes.of, weights=timing.held_ns * times, minlength=len(classes))
+    priced = timing.plan.costs
+    lines = np.array([_line(program, place) for place in range(len(program.places))], np.int64)
+    line = np.where(columns.place >= 0, np.append(lines, -1)[columns.place], -1)
+    classes = intern([line, columns.opcode, priced.lane], len(program))
+    held = np.bincount(classes.of, weights=priced.held * times, minlength=len(classes))
+    transfer = np.bincount(classes.of, weights=priced.transfer * times, minlength=len(classes))
     counts = np.bincount(classes.of, weights=times, minlength=len(classes))
     critical = np.zeros(len(classes))
     instruction = timeline.instruction[found.path.slice]
@@ -156,19 +163,27 @@ def _lines(program: Program, timing: Timing, survey: Survey, found: Summary) -> 
     moved = np.zeros(len(program))
     moved[survey.moves.instruction] = survey.moves.bytes * survey.moves.times
     weight = np.bincount(classes.of, weights=moved, minlength=len(classes))
-    order = sorted(range(len(classes)), key=lambda at: (-held[at], classes.first[at]))[:LINES]
+    longest = np.maximum(np.maximum(held, transfer), critical)
+    order = sorted(range(len(classes)), key=lambda at: (-longest[at], classes.first[at]))[:LINES]
     return tuple(
         LineCost(
             place=program.place_text(int(columns.place[classes.first[at]])),
             opcode=program.opcodes[int(columns.opcode[classes.first[at]])].name,
-            lane=LANES[int(timing.plan.costs.lane[classes.first[at]])],
+            lane=LANES[int(priced.lane[classes.first[at]])],
             instructions=int(counts[at]),
             held_ns=float(held[at]),
+            transfer_ns=float(transfer[at]),
             critical_ns=float(critical[at]),
             bytes=int(weight[at]),
         )
         for at in order
     )
+
+
+def _line(program: Program, place: int) -> int:
+    """A number for the file and line of a place, whatever call led there; -1 where it has none."""
+    frames = program.places[place]
+    return frames[0].file << 32 | frames[0].line if frames else -1
 
 
 def _memory(program: Program, curve: Occupancy, hardware: Hardware) -> MemoryCurve:

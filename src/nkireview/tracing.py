@@ -149,7 +149,7 @@ def _read(answer: Mapping[str, Any], found: Traced) -> None:
         place = f"{Path(str(error['file'])).name}:{error['line']}" if error.get("file") else ""
         at = f" ({place})" if place else ""
         if error["kind"] == "unsupported":
-            found.unsupported = f"{error['message']}{at}"
+            found.unsupported = f"{error['message']}{at}; this version cannot trace the kernel"
         elif error["kind"] == "missing" and _is_missing(str(error["message"])):
             found.unsupported = (
                 f"imports the package {error['message']!r}, which is not installed here{at}: install it beside "

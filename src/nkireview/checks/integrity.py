@@ -320,7 +320,11 @@ def _harmless(tree: ast.Module) -> Iterator[ast.expr]:
     """Uses of ``sys.modules`` that hand nothing on: whether a name is in it, and the text of the file's own module."""
     own = not _rebinds(tree, "__name__")
     for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
+        if (
+            isinstance(node, ast.Compare)
+            and len(node.ops) == 1
+            and isinstance(node.ops[0], ast.In | ast.NotIn)
+        ):
             yield node.comparators[0]
         elif isinstance(node, ast.Call) and _dotted(node.func) in _READING and own:
             for item in node.args:

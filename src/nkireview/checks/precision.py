@@ -352,6 +352,13 @@ def rounded_divisors(flow: Dataflow) -> Iterator[RunningSum]:
                 yield RunningSum(site.instruction, terms_of(site.call), site.call.dtype(out))
 
 
+def rounded_statistics(flow: Dataflow) -> Iterator[RunningSum]:
+    """Means and variances of bn_stats and bn_aggr that are written in low precision; `terms` go into each."""
+    for site in flow.sites(("bn_stats", "bn_aggr")):
+        if site.call.dtype("dst") in LOW:
+            yield RunningSum(site.instruction, site.call.measure("data", "free"), site.call.dtype("dst"))
+
+
 def downgraded_matmuls(flow: Dataflow) -> Iterator[Spot]:
     """Matmul operands of low precision that are copies of a float32 parameter, where an output is float32."""
     program = flow.program

@@ -124,8 +124,8 @@ def choose_kernel(facts: SourceFacts, wanted: str | None) -> str:
     if wanted is not None:
         if wanted in functions or "." in wanted or _imported(facts.path, wanted):
             return wanted
-        known = ", ".join(functions) or "none"
-        raise SourceError(f"{facts.path}: has no function {wanted!r}; its functions are {known}")
+        known = f"its functions are {', '.join(functions)}" if functions else "it has no function at all"
+        raise SourceError(f"{facts.path}: has no function {wanted!r}; {known}")
     kernels = list(facts.kernels)
     if len(kernels) == 1:
         return kernels[0]

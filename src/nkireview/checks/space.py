@@ -17,7 +17,7 @@ from nkireview.program.program import MEMORIES, Program
 from nkireview.program.scope import Scope
 from nkireview.program.storage import Storage
 
-SHOWN = 8
+SHOWN = 1000
 """Buffers named at a peak."""
 
 

@@ -91,13 +91,26 @@ def unguarded_norms(flow: Dataflow) -> Iterator[Spot]:
         if not taken:
             continue
         at = next((n for n, step in enumerate(taken) if _inverse_root(step)), None)
-        if at is None or any(step.op not in SCALED or step.operand for step in taken[:at]):
+        before = [] if at is None else [step for step in taken[:at] if not _adds_nothing(flow, site, step)]
+        if at is None or any(step.op not in SCALED or step.operand for step in before):
             continue
         found = leaves(flow, site.slot(main_operand(site.call)), CONSTANT_SCALED | {"sqrt"})
         if found and all(
             call is not None and step is None and _vanishes(flow, slot, call) for slot, call, step in found
         ):
             yield Spot(site.instruction, site.count, name=taken[at].op)
+
+
+def _adds_nothing(flow: Dataflow, site: Site, step: Step) -> bool:
+    """True where a step adds zero: the number, or a tile that was filled with it."""
+    if step.op not in ("add", "subtract") or step.reverse:
+        return False
+    if not step.operand:
+        return step.number == 0
+    writers = written(flow, site.slot(step.operand))
+    return bool(writers) and all(
+        call.row.name == "memset" and call.imm("value") == 0 for _, call in writers or ()
+    )
 
 
 def _inverse_root(step: Step) -> bool:
@@ -107,7 +120,9 @@ def _inverse_root(step: Step) -> bool:
 
 
 def _vanishes(flow: Dataflow, slot: Slot, call: CallView | None) -> bool:
-    """True where a written operand is a sum of squares, which a row of zeros makes zero."""
+    """True where a written operand is a sum of squares or a variance, which a row of zeros makes zero."""
+    if call is not None and call.row.name == "bn_aggr":
+        return True
     if call is None or not summed(call) or slot.operand != summed(call):
         return False
     if slot.operand == "reduce_res":

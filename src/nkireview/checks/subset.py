@@ -11,6 +11,7 @@ from nkireview.isa.release import Release, Span
 
 GUIDE = "aws-neuron-sdk nki/get-started/nki-language-guide.rst"
 MIGRATION = "aws-neuron-sdk nki/migration/index.rst"
+SIMULATOR = "aws-neuron-sdk nki/guides/nki_simulator.rst:153-160"
 SINCE_03 = Span(since=Release(0, 3))
 SINCE_02 = Span(since=Release(0, 2))
 HOST_MODULES = frozenset({"random", "time", "datetime", "uuid", "secrets"})
@@ -70,6 +71,8 @@ def _constructs(function: ast.FunctionDef) -> Iterator[Construct]:
                 yield Construct(
                     "a dictionary with keys that are no strings", node.lineno, SINCE_02, f"{GUIDE}:179"
                 )
+        elif isinstance(node, ast.Call) and _dotted(node.func) == "breakpoint":
+            yield Construct("breakpoint, a call of the debugger", node.lineno, SINCE_02, SIMULATOR)
         elif isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             sides = (node.left, *node.comparators)
             if not any(isinstance(side, ast.Constant) and side.value is None for side in sides):

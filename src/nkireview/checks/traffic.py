@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,8 @@ class Loaded:
     """Loads of one HBM buffer by one stream; `rows` are rows of the transfers.
 
     `needed` is how many different bytes they touch, None where the addresses are known only on the device; `repeats`
-    are the rows that load nothing but what an earlier row with the same access loaded.
+    are the rows that load nothing but what an earlier row with the same access loaded. `spread` is how often one load
+    moves each byte that it touches: 128 where it copies a row to all partitions.
     """
 
     buffer: int
@@ -28,6 +30,7 @@ class Loaded:
     bytes: float
     needed: int | None
     repeats: Ints
+    spread: float = 1.0
 
     @property
     def factor(self) -> float:
@@ -87,7 +90,7 @@ def traffic(program: Program, moves: Transfers, used: Uses) -> Traffic:
     )
     return Traffic(
         loaded=tuple(
-            _loaded(moves, extents, buffer, stream, rows)
+            _loaded(program, moves, extents, buffer, stream, rows)
             for (buffer, stream), rows in _groups(
                 moves, np.flatnonzero(moves.loads), (moves.source, moves.stream)
             )
@@ -113,12 +116,28 @@ def _groups(moves: Transfers, rows: Ints, keys: tuple[Ints, ...]) -> list[tuple[
     ]
 
 
-def _loaded(moves: Transfers, extents: Extents, buffer: int, stream: int, rows: Ints) -> Loaded:
+def _loaded(
+    program: Program, moves: Transfers, extents: Extents, buffer: int, stream: int, rows: Ints
+) -> Loaded:
     accesses = moves.source_access[rows]
     _, first = np.unique(accesses, return_index=True)
     again = np.ones(len(rows), bool)
     again[first] = False
-    return Loaded(buffer, stream, rows, _bytes(moves, rows), extents.distinct(accesses), rows[again])
+    total = _bytes(moves, rows)
+    once = float((moves.bytes[rows] * moves.times[rows] / _copies(program, accesses)).sum())
+    spread = total / once if once else 1.0
+    return Loaded(buffer, stream, rows, total, extents.distinct(accesses), rows[again], spread)
+
+
+def _copies(program: Program, accesses: Ints) -> Ints:
+    """How often each access touches every element of its own: the sizes of its axes without a stride."""
+    held, of = np.unique(accesses, return_inverse=True)
+    counts = [
+        math.prod(count for stride, count in program.access(number).pattern if stride == 0)
+        for number in held.tolist()
+    ]
+    found: Ints = np.maximum(np.array(counts, np.int64), 1)[of.reshape(-1)]
+    return found
 
 
 def _private(program: Program) -> NDArray[np.bool_]:

@@ -68,6 +68,10 @@ def _reviewed(path: Path, server: ForkServer, wall: float | None, options: dict[
             return ReviewRecord.model_validate_json(path.read_bytes())
         except ValidationError:
             raise UsageError(f"{path}: this is no review; expected a review.json of this version") from None
+    if path.suffix == ".json" and not path.exists():
+        raise UsageError(
+            f"{path}: no such file; expected a review.json, a submission of a task or a kernel file"
+        )
     requests = [with_limits(request, wall) for request in requests_of(path, options)]
     if len(requests) != 1:
         raise UsageError(f"{path} has {len(requests)} submissions; name one of them")

@@ -101,7 +101,8 @@ def requests_of(path: Path, options: dict[str, Any]) -> list[Request]:
         )
     if named:
         spelled = ", ".join(f"--{'input' if name == 'inputs' else name.replace('_', '-')}" for name in named)
-        raise UsageError(f"{path} is a folder: {spelled} belong to a kernel file; a task names its own")
+        belong = "belongs" if len(named) == 1 else "belong"
+        raise UsageError(f"{path} is a folder: {spelled} {belong} to a kernel file; a task names its own")
     common = {name: options[name] for name in ("target", "nki", "lnc", "seed")}
     task, submissions = resolve(path)
     return [from_task(task, submission, **common) for submission in submissions]

@@ -55,7 +55,8 @@ def rubric_export(task: Path | None, review: Path | None) -> None:
         if review is None:
             entries = criteria_json.export_rubric(rubric)
         else:
-            card = edits.apply(_scorecard(review), edits.read_edits(review.parent / edits.EDITS_FILE))
+            card, of = _judged(review)
+            card = edits.apply(card, edits.read_edits(review.parent / edits.EDITS_FILE, of))
             entries = criteria_json.export_scorecard(rubric, card)
         click.echo(json.dumps(entries, indent=2, ensure_ascii=False))
 
@@ -83,10 +84,12 @@ def rubric_edit(
     with sentences():
         if (criterion is None) != (level is None) or (criterion is None) == (accept is None):
             raise UsageError("give either --criterion and --level, or --accept")
-        card, path = _scorecard(review), review.parent / edits.EDITS_FILE
-        before = edits.apply(card, edits.read_edits(path))
+        (card, of), path = _judged(review), review.parent / edits.EDITS_FILE
+        before = edits.apply(card, edits.read_edits(path, of))
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        edit = edits.proposed(before, criterion or "", level or "", accept or "", why=why, who=who, when=when)
+        edit = edits.proposed(
+            before, criterion or "", level or "", accept or "", why=why, who=who, when=when, of=of
+        )
         after = edits.append_edit(path, card, edit)
         click.echo("\n".join(edit_lines(before, after, edit)))
 
@@ -95,11 +98,14 @@ def _rubric(task: Path | None) -> Rubric:
     return loading.load() if task is None else loading.of_task(task, load_task(task).rubric)
 
 
-def _scorecard(path: Path) -> Scorecard:
+def _judged(path: Path) -> tuple[Scorecard, str]:
+    """The scorecard of a review and the review's identity."""
     try:
-        card = ReviewRecord.model_validate_json(path.read_bytes()).scorecard
+        record = ReviewRecord.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; expected the review.json of a review") from None
     except ValidationError:
         raise UsageError(f"{path}: this is no review; expected a review.json of this version") from None
-    if card is None:
+    if record.scorecard is None:
         raise UsageError(f"{path}: the review has no scorecard; expected one that was judged")
-    return card
+    return record.scorecard, record.identity

@@ -94,7 +94,9 @@ class Layout:
 
     def overlaps(self, other: Layout) -> bool:
         """True where two layouts of one store, with the same row stride, share bytes."""
-        (row, byte), (other_row, other_byte) = (divmod(each.offset, each.row_stride) for each in (self, other))
+        (row, byte), (other_row, other_byte) = (
+            divmod(each.offset, each.row_stride) for each in (self, other)
+        )
         return (
             row < other_row + other.rows
             and other_row < row + self.rows

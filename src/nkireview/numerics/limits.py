@@ -41,11 +41,24 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Allowance:
+    """What ``numerics.stored`` grants for roundings of stored intermediates; ``limits.toml`` explains each."""
+
+    peak: float
+    reach: float
+    rms: float
+    unrounded: float
+    sum: int
+    most: int
+
+
+@dataclass(frozen=True)
 class Table:
     """``limits.toml`` as read: floating rows by dtype name, and the dtypes that must match exactly."""
 
     accumulator: str
     spread: float
+    stored: Allowance
     floating: Mapping[str, Row]
     exact: frozenset[str]
 
@@ -69,6 +82,11 @@ class Policy:
     def __post_init__(self) -> None:
         for name in ("rtol", "atol", "rms", "absolute"):
             _require_figure(name, getattr(self, name))
+
+    @property
+    def sets_figures(self) -> bool:
+        """True where the task gives a tolerance of its own, which nothing widens."""
+        return self != Policy(per_row=self.per_row)
 
 
 @dataclass(frozen=True)
@@ -115,7 +133,7 @@ def limits_for(
         raise ValueError(f"amplification {amplification} is no finite number of at least 1")
     known = table()
     if name in known.exact:
-        if policy != Policy(per_row=policy.per_row):
+        if policy.sets_figures:
             raise ValueError(f"{name} outputs must match exactly: remove the tolerance given for them")
         return Limits(name, 0.0, 0.0, 0.0, 0.0, 0.0, policy.per_row, exact=True)
     if name not in known.floating:
@@ -158,6 +176,7 @@ def table() -> Table:
     return Table(
         accumulator=dtypes.of(data["accumulator"]["dtype"]).name,
         spread=float(data["small_output"]["spread"]),
+        stored=Allowance(**data["stored"]),
         floating=MappingProxyType(floating),
         exact=exact,
     )

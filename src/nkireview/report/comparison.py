@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from nkireview.comparison import Change, Comparison, WorkloadComparison
-from nkireview.report.text import duration, one_line, ranged
+from nkireview.report.text import UNEXECUTED, duration, one_line, ranged
+from nkireview.rubric.text import points
 from nkireview.rules.case import in_bytes
 
 ROWS = 6
@@ -21,8 +22,12 @@ def print_comparison(found: Comparison, console: Console) -> None:
     console.print(f"[bold]{verdict}[/bold]: {escape(one_line(found.why))}", highlight=False)
     console.print(f"for {found.target}, NKI {found.release}", style="dim", highlight=False)
     for letter, side in (("A", found.a), ("B", found.b)):
-        score = "" if side.total is None else f", {side.total:.0f} of 100"
-        console.print(f"{letter}  {escape(side.name)}: {side.status}{score}", highlight=False)
+        score = "" if side.total is None else f", {points(side.total)} of 100"
+        # only a review without any execution is acceptable for a reason
+        verdict = UNEXECUTED if side.status == "acceptable" and side.reason else side.status
+        console.print(f"{letter}  {escape(side.name)}: {verdict}{score}", highlight=False)
+        if side.reason:
+            console.print(f"   {escape(one_line(side.reason, 300))}", highlight=False)
         for blocker in side.blockers:
             console.print(f"   blocker {escape(one_line(blocker, 300))}", highlight=False)
     for workload in found.workloads:
@@ -57,14 +62,12 @@ def _workload(found: WorkloadComparison, console: Console) -> None:
                 _signed(change),
             )
         console.print(table, highlight=False)
-    lines = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), title="  lines that hold their queues longest"
-    )
+    lines = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title="  lines with the longest time")
     lines.title_justify = "left"
-    for name in ("", "line", "instruction", "queue", "count", "held", "on the critical path"):
-        lines.add_column(
-            name, justify="right" if name in ("count", "held", "on the critical path") else "left"
-        )
+    for name in ("", "line", "instruction", "on"):
+        lines.add_column(name)
+    for name in ("count", "queue", "transfer", "critical path"):
+        lines.add_column(name, justify="right")
     for side in ("A", "B"):
         for line in [item for item in found.lines if item.side == side][:ROWS]:
             lines.add_row(
@@ -74,6 +77,7 @@ def _workload(found: WorkloadComparison, console: Console) -> None:
                 line.lane,
                 f"{line.instructions:,}",
                 duration(line.held_ns),
+                duration(line.transfer_ns) if line.transfer_ns else "",
                 duration(line.critical_ns),
             )
     if lines.row_count:

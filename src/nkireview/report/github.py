@@ -23,10 +23,10 @@ def github(record: ReviewRecord, paths: Mapping[str, str] | None = None) -> str:
     lines = [_annotation(finding, record, paths or {}) for finding in found[:MOST]]
     if len(found) > MOST:
         lines.append(_command("notice", {"title": "nkireview"}, f"{len(found) - MOST} more in review.md"))
-    if record.status == "not reviewed":
-        lines.insert(
-            0, _command("error", {"title": "nkireview: not reviewed"}, words.one_line(record.reason))
-        )
+    if record.reason and record.status != "rejected":
+        name = "error" if record.status == "not reviewed" else "warning"
+        title = {"title": f"nkireview: {words.verdict(record)}"}
+        lines.insert(0, _command(name, title, words.one_line(record.reason)))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -45,8 +45,9 @@ def _annotation(finding: Finding, record: ReviewRecord, paths: Mapping[str, str]
     saved = words.gain(finding, record.times)
     if saved:
         text += f"\nPredicted gain: {saved}"
-    if finding.places[1:]:
-        text += f"\nAlso at {len(finding.places) - 1} other places"
+    others = len(finding.places) - 1
+    if others > 0:
+        text += f"\nAlso at {f'{others} other places' if others > 1 else 'one other place'}"
     return _command(COMMANDS[finding.severity], properties, text)
 
 

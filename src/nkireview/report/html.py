@@ -14,6 +14,7 @@ from nkireview.report import pictures
 from nkireview.report import text as words
 from nkireview.report.listing import anchors, listings
 from nkireview.rubric.scorecard import EvidenceLink
+from nkireview.rubric.text import points
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_FINDINGS = 200
@@ -57,7 +58,7 @@ def _page() -> Template:
         size=words.size,
         figure=words.figure,
         measure=words.measure,
-        points=words.points,
+        points=points,
         score=words.score,
         clip=words.clip,
     )

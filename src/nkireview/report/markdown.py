@@ -83,7 +83,7 @@ def _folded(items: Sequence[str], shown: int, more: str) -> list[str]:
 
 def _head(record: ReviewRecord) -> str:
     subject = record.subject
-    first = [f"**{record.status.capitalize()}.**"]
+    first = [f"**{words.verdict(record).capitalize()}.**"]
     if record.scorecard is not None:
         first.append(f"Score: {escape(words.total(record))}.")
     if record.times:

@@ -162,7 +162,8 @@ def _invocation(record: ReviewRecord) -> Json:
         "exitCode": int(record.exit_code),
     }
     if record.reason:
-        note = {"level": "error", "message": {"text": words.one_line(record.reason)}}
+        level = "error" if record.status == "not reviewed" else "warning"
+        note = {"level": level, "message": {"text": words.one_line(record.reason)}}
         invocation["toolExecutionNotifications"] = [note]
     return invocation
 
@@ -175,6 +176,8 @@ def _properties(record: ReviewRecord) -> Json:
         "release": record.subject.release.value,
         "lnc": record.subject.lnc.value,
     }
+    if record.reason:
+        made["reason"] = words.one_line(record.reason)
     if card is not None and card.total is not None:
         made["total"] = card.total
     return made

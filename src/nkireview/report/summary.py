@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nkireview.grading.record import Summary
+from nkireview.rubric.text import points
 
 MESSAGE_WIDTH = 100
 
@@ -18,7 +19,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     if summary.best:
         table = Table("score", "predicted", "submission", title="Best", title_justify="left", box=None)
         for item in summary.best:
-            table.add_row(f"{item.total:.1f}", time_text(item.predicted_ns), Text(item.name))
+            table.add_row(points(item.total), time_text(item.predicted_ns), Text(item.name))
         console.print(table)
     if summary.frequent:
         table = Table(

@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nkireview.record import CountsRecord, ReviewRecord, RunSummary
+from nkireview.record import CountsRecord, OutputSummary, ReviewRecord, RunSummary
 from nkireview.report import text as words
 from nkireview.rubric.scorecard import DimensionScore
 from nkireview.rules.finding import Finding, Severity
@@ -19,7 +19,9 @@ STYLES = {
     Severity.minor: "cyan",
     Severity.note: "dim",
 }
-STATUS_STYLES = {"acceptable": "bold green", "rejected": "bold red", "not reviewed": "bold yellow"}
+VERDICT_STYLES = {"acceptable": "bold green", "rejected": "bold red"}
+ADVISED = frozenset({Severity.blocker, Severity.major})
+"""Findings below which the change stands."""
 
 LABEL = 13
 NAME = 24
@@ -30,7 +32,11 @@ PROMPT = 3
 """Lines of the window that the path of the report and the prompt take."""
 LEAST_FINDINGS = 3
 MOST_LINES = 4
-"""Most lines of one finding on a terminal."""
+"""Most lines of one finding's message on a terminal."""
+MOST_CHANGE = 2
+"""Most lines of its change there."""
+ENOUGH = 3
+"""Lines of a finding for which the rest of the screen is shortened."""
 SHOWN_NOTES = 8
 SHOWN_TIMES = 3
 SHOWN_STRENGTHS = 3
@@ -61,13 +67,16 @@ class _Screen:
     def _lines(self) -> list[Text]:
         """Everything; where the window is too low for it, the rest is shortened before the findings are."""
         above = [finding for finding in self.found if finding.severity is not Severity.note]
-        whole = [len(self._finding(finding, MOST_LINES)) for finding in above]
+        whole = [
+            len(self._message(finding, MOST_LINES)) + len(self._change(finding, MOST_CHANGE))
+            for finding in above
+        ]
         for self.rest in (2, 1):
             top, bottom = [*self._head(), *self._bars(), *self._facts()], [*self._strengths(), *self._foot()]
             if self.height is None:
                 return [*top, *self._findings(self.found, None), *bottom]
             room = self.height - len(top) - len(bottom) - 1
-            if sum(min(2, lines) for lines in whole) <= room:
+            if sum(min(ENOUGH, lines) for lines in whole) <= room:
                 break
         return [*top, *self._findings(above, _allotted(whole, max(LEAST_FINDINGS, room))), *bottom]
 
@@ -95,7 +104,8 @@ class _Screen:
     def _head(self) -> list[Text]:
         record = self.record
         text = Text()
-        text.append(record.status.upper(), style=STATUS_STYLES[record.status])
+        verdict = words.verdict(record)
+        text.append(verdict.upper(), style=VERDICT_STYLES.get(verdict, "bold yellow"))
         text.append(f"  {self._text(words.subject_name(record))}: kernel {self._text(record.subject.kernel)}")
         lines = self._wrap(text, 2, None)
         lines += self._wrap(Text(self._text(words.settings(record)), style="dim"), 2, None)
@@ -169,6 +179,20 @@ class _Screen:
         return lines
 
     def _finding(self, finding: Finding, lines: int | None) -> list[Text]:
+        """A finding and what to change, in at most `lines` lines: one of each before the rest of the message."""
+        if lines is None:
+            return [*self._message(finding, None), *self._change(finding, None)]
+        message = len(self._message(finding, MOST_LINES))
+        spared = min(MOST_CHANGE, max(1, lines - message))
+        change = self._change(finding, spared) if lines > 1 else []
+        return [*self._message(finding, lines - len(change)), *change]
+
+    def _change(self, finding: Finding, lines: int | None) -> list[Text]:
+        if finding.severity not in ADVISED or not finding.change:
+            return []
+        return self._wrap(Text(self._text(finding.change)), 18, lines, Text(f"{'':10}change: ", style="bold"))
+
+    def _message(self, finding: Finding, lines: int | None) -> list[Text]:
         text = Text()
         text.append(f"{finding.code} ", style="dim")
         message = self._text(finding.message)
@@ -190,7 +214,7 @@ class _Screen:
 
     def _strengths(self) -> list[Text]:
         lines: list[Text] = []
-        for at, strength in enumerate(self.record.strengths[:SHOWN_STRENGTHS]):
+        for at, strength in enumerate(self.record.strengths[: SHOWN_STRENGTHS if self.rest > 1 else 1]):
             lines += self._labelled("" if at else "Done well", strength, 1)
         return lines
 
@@ -226,17 +250,16 @@ def print_run(summary: RunSummary, console: Console) -> None:
     text.append(f"  {summary.target}, NKI {summary.release}, seed {summary.seed}", style="dim")
     parts: list[RenderableType] = [text, *_counts([summary.counts])]
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim")
-    for name in ("output", "min", "max", "mean", "non-finite", "max|e|/rms", "rms ratio", "ulps"):
+    compared = any(item.scaled_max is not None or item.mismatches is not None for item in summary.outputs)
+    errors = ("max|e|/rms", "rms ratio", "ulps") if compared else ()
+    for name in ("output", "min", "max", "mean", "non-finite", *errors):
         table.add_column(name, justify="left" if name == "output" else "right", no_wrap=True)
     for output in summary.outputs:
-        wrong = "" if output.mismatches is None else f"{output.mismatches} differ"
         table.add_row(
             f"{output.name} {output.dtype}{list(output.shape)}",
             *(f"{value:.4g}" for value in (output.minimum, output.maximum, output.mean)),
             str(output.nonfinite),
-            wrong if output.scaled_max is None else f"{output.scaled_max:.2e}",
-            "" if output.rms_ratio is None else f"{output.rms_ratio:.2e}",
-            _ulps(output.max_ulps),
+            *(_errors(output) if compared else ()),
         )
     if summary.outputs:
         parts += [Text("Outputs", style="bold"), table]
@@ -245,8 +268,13 @@ def print_run(summary: RunSummary, console: Console) -> None:
     console.print(Group(*parts))
 
 
-def _ulps(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+def _errors(output: OutputSummary) -> tuple[str, str, str]:
+    wrong = "" if output.mismatches is None else f"{output.mismatches} differ"
+    return (
+        wrong if output.scaled_max is None else f"{output.scaled_max:.2e}",
+        "" if output.rms_ratio is None else f"{output.rms_ratio:.2e}",
+        "" if output.max_ulps is None else f"{output.max_ulps:.1f}",
+    )
 
 
 def _counts(counts: Iterable[CountsRecord]) -> list[Text]:

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 
 from nkireview.record import OutputResult, ReviewRecord, Run, TimeRecord
 from nkireview.rubric.scorecard import Edit
+from nkireview.rubric.text import points
 from nkireview.rules.finding import Finding, Severity
 
 SILENCE = "Silence means that no known pattern was found."
 UNRANGED = "no range: there is no predicted time"
+UNEXECUTED = "no blocker found"
+"""The verdict where nothing is wrong and nothing was executed."""
 AS_DRAWN = "as drawn"
 """What a run calls inputs that were not changed after they were drawn."""
 LONGEST = 2000
@@ -132,11 +135,6 @@ def score(value: float | None) -> str:
     return "not assessed" if value is None else f"{value:.1f}"
 
 
-def points(value: float) -> str:
-    """A total of 0 to 100; rounded down, so that a cap or a full score is not shown before it is reached."""
-    return f"{math.floor(value + 1e-9)}"
-
-
 def figure(value: float | None) -> str:
     """An error figure."""
     if value is None:
@@ -186,6 +184,16 @@ def edit(change: Edit) -> str:
         return one_line(f"{by} accepted {change.code}: {change.why}")
     levels = f"from {score(change.before)} to {score(change.after)}"
     return one_line(f"{by} changed {change.criterion} {levels}: {change.why}")
+
+
+def executed(record: ReviewRecord) -> bool:
+    """Whether any run says whether the result is right."""
+    return any(run.status != "not assessed" for run in record.runs)
+
+
+def verdict(record: ReviewRecord) -> str:
+    """The verdict for people: a kernel that was not executed is not called acceptable."""
+    return UNEXECUTED if record.status == "acceptable" and not executed(record) else record.status
 
 
 def numbered(record: ReviewRecord) -> list[tuple[int, Finding]]:
@@ -251,6 +259,8 @@ def next_step(record: ReviewRecord) -> str:
     if record.status == "not reviewed":
         return one_line(f"make the review possible: {record.reason}")
     above = [finding for _, finding in numbered(record) if finding.severity is not Severity.note]
+    if not above and not executed(record):
+        return "execute the kernel against a reference: nothing says yet whether its result is right"
     if not above:
         return "nothing above a note was found; check what was not checked"
     first = above[0]

@@ -1,4 +1,5 @@
-"""Reviewers' edits: appended beside the review, never rewritten, and applied to its scorecard on reading."""
+"""Reviewers' edits: appended beside the review they were made of, never rewritten, and applied to its scorecard on
+reading."""
 
 from __future__ import annotations
 
@@ -29,11 +30,14 @@ def apply(card: Scorecard, edits: Iterable[Edit]) -> Scorecard:
     return card
 
 
-def read_edits(path: Path) -> tuple[Edit, ...]:
-    """The edits of a JSON-lines file; none where there is no such file. EditError for a line that is no edit."""
+def read_edits(path: Path, of: str) -> tuple[Edit, ...]:
+    """The edits of a JSON-lines file; none where there is no such file.
+
+    EditError for a line that is no edit, or one of another review than that of the identity `of`.
+    """
     if not path.is_file():
         return ()
-    return tuple(_parsed(path, path.read_bytes()))
+    return tuple(_parsed(path, path.read_bytes(), of))
 
 
 def append_edit(path: Path, card: Scorecard, edit: Edit) -> Scorecard:
@@ -41,10 +45,10 @@ def append_edit(path: Path, card: Scorecard, edit: Edit) -> Scorecard:
 
     Holds a lock on the file meanwhile. EditError leaves the file as it was.
     """
-    apply(apply(card, read_edits(path)), (edit,))  # no file is made for an edit that fits nothing
+    apply(apply(card, read_edits(path, edit.of)), (edit,))  # no file is made for an edit that fits nothing
     with _locked(path) as descriptor:
         held = b"".join(iter(lambda: os.read(descriptor, 1 << 16), b""))
-        after = apply(apply(card, _parsed(path, held)), (edit,))
+        after = apply(apply(card, _parsed(path, held, edit.of)), (edit,))
         line = edit.model_dump_json().encode() + b"\n"
         if os.write(descriptor, line) != len(line):
             os.ftruncate(descriptor, len(held))
@@ -54,22 +58,24 @@ def append_edit(path: Path, card: Scorecard, edit: Edit) -> Scorecard:
 
 
 def proposed(
-    card: Scorecard, criterion: str, level: str, accept: str, *, who: str, when: str, why: str
+    card: Scorecard, criterion: str, level: str, accept: str, *, who: str, when: str, why: str, of: str
 ) -> Edit:
-    """The edit that moves a criterion of the scorecard to a level ("none": not assessed), or accepts a blocker."""
+    """The edit that moves a criterion of the scorecard to a level ("none": not assessed), or accepts a blocker.
+
+    `of` is the identity of the review.
+    """
     if not (who.strip() and why.strip()):
         raise EditError("an edit names who makes it and why; expected both not to be empty")
     if accept:
-        return Edit(kind="accept", who=who, when=when, why=why, code=accept)
+        return Edit(kind="accept", who=who, when=when, why=why, of=of, code=accept)
     try:
         after = None if level == "none" else float(level)
     except ValueError:
         raise EditError(
             f"got level {level!r}; expected a number of 0 to {TOP}, or none for not assessed"
         ) from None
-    return Edit(
-        who=who, when=when, why=why, criterion=criterion, before=_item(card, criterion).level, after=after
-    )
+    before = _item(card, criterion).level
+    return Edit(who=who, when=when, why=why, of=of, criterion=criterion, before=before, after=after)
 
 
 @contextmanager
@@ -82,7 +88,7 @@ def _locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _parsed(path: Path, text: bytes) -> Iterator[Edit]:
+def _parsed(path: Path, text: bytes, of: str) -> Iterator[Edit]:
     lines = text.split(b"\n")
     if lines.pop():
         raise EditError(
@@ -90,12 +96,19 @@ def _parsed(path: Path, text: bytes) -> Iterator[Edit]:
         )
     for number, line in enumerate(lines, 1):
         try:
-            yield Edit.model_validate_json(line)
+            edit = Edit.model_validate_json(line)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(map(str, first["loc"]))
             what = f"{key}: {first['msg']}" if key else first["msg"]
             raise EditError(f"{path}: line {number} is no edit: {what}") from None
+        if edit.of != of:
+            raise EditError(
+                f"{path}: line {number}, by {edit.who}, was made of another review than the one beside it: the "
+                "kernel, target, release, LNC, task or rubric has changed since; move the file away, then make those "
+                "edits anew that still hold"
+            )
+        yield edit
 
 
 def _moved(card: Scorecard, edit: Edit) -> Scorecard:

@@ -91,22 +91,15 @@ def of_task(folder: Path, named: str | None) -> Rubric:
 def parse(data: Mapping[str, Any], where: str) -> Rubric:
     """The rubric of a file's data; `where` begins each sentence of a RubricError."""
     own = {key: value for key, value in data.items() if key not in Extension.model_fields}
-    given = {key: value for key, value in data.items() if key in Extension.model_fields}
-    try:
-        extension = Extension.model_validate(given)
-    except ValidationError as error:
-        raise RubricError(f"{where}: {text}" for text in sentences(error, Extension)) from None
-    if extension.extends is not None:
-        wrong = [f"{where}: drop: {text}" for text in _undroppable(extension.drop)]
-        if wrong:
-            raise RubricError(wrong)
-        own = _extended(own, extension.drop)
-    elif extension.drop:
-        raise RubricError([f"{where}: drop: nothing to drop from; expected extends = 'default' with it"])
+    wrong, drop = _extension(data)
+    # what `extends` was meant to say is clear even where it is spelled wrong
+    if "extends" in data:
+        own = _extended(own, drop)
     try:
         file = RubricFile.model_validate(own)
     except ValidationError as error:
-        raise RubricError(f"{where}: {text}" for text in sentences(error, RubricFile)) from None
+        wrong += sentences(error, RubricFile)
+        raise RubricError(f"{where}: {text}" for text in wrong) from None
     rubric = Rubric(
         name=file.name,
         about=file.about,
@@ -119,14 +112,14 @@ def parse(data: Mapping[str, Any], where: str) -> Rubric:
             for word, item in items.items()
         },
     )
-    return checked(rubric, where)
+    return checked(rubric, where, wrong)
 
 
-def checked(rubric: Rubric, where: str) -> Rubric:
-    """The rubric, if its parts fit together; RubricError otherwise."""
-    wrong = [f"{where}: {text}" for text in rubric.problems()]
-    if wrong:
-        raise RubricError(wrong)
+def checked(rubric: Rubric, where: str, wrong: Iterable[str] = ()) -> Rubric:
+    """The rubric, if its parts fit together and nothing else is `wrong`; RubricError otherwise."""
+    problems = [f"{where}: {text}" for text in (*wrong, *rubric.problems())]
+    if problems:
+        raise RubricError(problems)
     return rubric
 
 
@@ -135,11 +128,23 @@ def _default() -> Rubric:
     return parse(tables.read("default.toml"), "default.toml")
 
 
-def _undroppable(drop: Iterable[str]) -> Iterator[str]:
-    known = list(_default().criteria)
-    for key in drop:
-        if key not in known:
-            yield f"the default rubric has no criterion {key!r}; {suggestion(key, known)}"
+def _extension(data: Mapping[str, Any]) -> tuple[list[str], tuple[str, ...]]:
+    """What is wrong with the keys of an extension, and the criteria that can be dropped, each once."""
+    try:
+        found = Extension.model_validate({key: data[key] for key in Extension.model_fields if key in data})
+    except ValidationError as error:
+        return list(sentences(error, Extension)), ()
+    if not found.drop:
+        return [], ()
+    if found.extends is None:
+        return ["drop: nothing to drop from; expected extends = 'default' with it"], ()
+    known, drop = list(_default().criteria), dict.fromkeys(found.drop)
+    wrong = [
+        f"drop: the default rubric has no criterion {key!r}; {suggestion(key, known)}"
+        for key in drop
+        if key not in known
+    ]
+    return wrong, tuple(key for key in drop if key in known)
 
 
 def _extended(own: Mapping[str, Any], drop: Iterable[str]) -> dict[str, Any]:

@@ -72,13 +72,14 @@ class Edit(_Record):
     """A reviewer's change: appended, never in place.
 
     `level` moves one criterion from `before` to `after` (None: not assessed). `accept` lifts the caps of the blockers
-    with `code`; the levels stay.
+    with `code`; the levels stay. `of` is the identity of the review that it was made of: it holds for no other.
     """
 
     kind: Literal["level", "accept"] = "level"
     who: str = Field(min_length=1)
     when: str = Field(min_length=1)
     why: str = Field(min_length=1)
+    of: str = Field(min_length=1)
     criterion: str = ""
     before: float | None = None
     after: float | None = None

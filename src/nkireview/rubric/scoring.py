@@ -176,7 +176,8 @@ class _Case:
 
     def _share(self, finding: Finding) -> float | None:
         """The share of its workload's predicted time that a finding would save, None where that is not known."""
-        total = self.predicted_ns.get(finding.workload.split(", ")[0], 0.0)
+        # its gain is that of the workload where most time is at stake, as a rule the longest
+        total = max(self.predicted_ns.get(name, 0.0) for name in finding.workload.split(", "))
         if finding.severity is Severity.blocker or finding.gain_ns is None or total <= 0:
             return None
         return min(1.0, finding.gain_ns / total)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from nkireview.rubric.model import Rubric
 from nkireview.rubric.scorecard import Edit, Scorecard
 from nkireview.rules.finding import Dimension
+
+
+def points(value: float) -> str:
+    """A total of 0 to 100; rounded down, so that a cap or a full score is not shown before it is reached."""
+    return f"{math.floor(value + 1e-9)}"
 
 
 def rubric_lines(rubric: Rubric) -> Iterator[str]:
@@ -55,5 +61,5 @@ def _score(score: float | None) -> str:
 def _total(card: Scorecard) -> str:
     if card.total is None or card.uncapped is None:
         return "not assessed"
-    capped = f" (capped by {', '.join(card.capped_by)}, else {card.uncapped:.1f})"
-    return f"{card.total:.1f} of 100{capped if card.total < card.uncapped else ''}"
+    capped = f" (capped by {', '.join(card.capped_by)}, else {points(card.uncapped)})"
+    return f"{points(card.total)} of 100{capped if card.total < card.uncapped else ''}"

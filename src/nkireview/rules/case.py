@@ -23,9 +23,9 @@ from nkireview.schedule.parameters import Figures
 from nkireview.schedule.timing import Timing
 
 Floats = NDArray[np.float64]
-MENTIONED = 0.02
+MENTIONED = 0.05
 """Least share of the predicted time at stake for a performance finding to be made at all."""
-MENTIONED_NS = 1000.0
+MENTIONED_NS = 2000.0
 """Least time at stake, in ns, for a performance finding to be made at all."""
 LONG_NS = 20_000.0
 """Predicted time from which on its makeup as a whole is a matter."""
@@ -126,6 +126,12 @@ class Case:
         moved = float((moves.bytes * moves.times * ends).sum())
         return moved / self.figures.number("hbm.bandwidth_per_core") * 1e9 / cores
 
+    @property
+    def free_sbuf(self) -> int:
+        """Bytes of a partition of SBUF that nothing holds at the fullest moment."""
+        spaces = (space for space in self.survey.space if space.memory is Memory.sbuf)
+        return max(min((space.usable - space.peak for space in spaces), default=0), 0)
+
     def busy(self, engine: Engine) -> float:
         """The ns for which the engine computes, on the core where it is busiest."""
         line = self.timing.timeline
@@ -139,6 +145,10 @@ class Case:
     def worth(self, gain_ns: float) -> bool:
         """True where a finding is made at all."""
         return gain_ns > max(MENTIONED * self.total_ns, MENTIONED_NS)
+
+    def telling(self, gain_ns: float) -> bool:
+        """True where a note that asks for a choice, and names no mistake, is made at all."""
+        return gain_ns >= LEAST_NS and gain_ns >= SHARE * self.total_ns
 
     def draft(
         self,
@@ -188,9 +198,16 @@ class Case:
         memory = {Memory.sbuf: "SBUF tile", Memory.psum: "PSUM tile"}.get(held.memory, "HBM tensor")
         return f"the {memory} made at {where}" if where else f"{memory} #{buffer}"
 
+    def by_label(self, buffers: Iterable[int]) -> dict[str, list[int]]:
+        """Buffers by how a reader knows them: those made at one line are one."""
+        found: dict[str, list[int]] = {}
+        for buffer in buffers:
+            found.setdefault(self.label(buffer), []).append(buffer)
+        return found
+
     def labels(self, buffers: Collection[int], most: int = 4) -> str:
         """Several buffers in words, those made at one line once."""
-        names = list(dict.fromkeys(self.label(buffer) for buffer in buffers))
+        names = list(self.by_label(buffers))
         rest = f" and {len(names) - most} more" if len(names) > most else ""
         return ", ".join(names[:most]) + rest
 

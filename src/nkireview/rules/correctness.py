@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.checks.extent import Extents
+from nkireview.isa import dtypes
+from nkireview.program.program import Program
 from nkireview.rules.facts import WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Severity
 from nkireview.rules.rule import Draft, Rule, each
@@ -65,6 +72,59 @@ def _unreached(facts: WorkloadFacts) -> Iterator[Draft]:
             workload=facts.name,
             kind="integrity",
         )
+
+
+def _unloaded(facts: WorkloadFacts) -> Iterator[Draft]:
+    """Parameters of which a part is never read; the first rows that no load reaches, where there are such."""
+    program, survey = facts.program, facts.survey
+    if program is None or survey is None:
+        return
+    names = {buffer: path for path, buffer in program.parameter_buffers}
+    wrong = any(item.in_contract for item in facts.wrong)
+    found: list[str] = []
+    for buffer in dict.fromkeys(item.buffer for item in survey.traffic.loaded):
+        loaded = [item for item in survey.traffic.loaded if item.buffer == buffer]
+        if buffer not in names or any(item.needed is None for item in loaded):
+            continue
+        rows = np.concatenate([item.rows for item in loaded])
+        accesses = np.unique(survey.moves.hbm[rows])
+        needed = Extents(program).distinct(accesses)
+        held = program.buffer(buffer)
+        size = math.prod(held.shape) * dtypes.BY_NAME[held.dtype].bits // 8
+        if needed is None or needed >= size:
+            continue
+        missing = _missing_rows(program, held.shape, accesses)
+        where = f" (rows {missing[0]} to {missing[1] - 1} of {held.shape[0]})" if missing else ""
+        found.append(f"{100 * (1 - needed / size):.3g}% of input {names[buffer]}{where}")
+    if found:
+        yield Draft(
+            f"never loaded: {'; '.join(found)}",
+            count=len(found),
+            workload=facts.name,
+            severity=Severity.major if wrong else Severity.note,
+            group="unloaded",
+        )
+
+
+def _missing_rows(
+    program: Program, shape: Sequence[int], accesses: NDArray[np.int64]
+) -> tuple[int, int] | None:
+    """The first range of indices of the first dimension that surely no access reaches."""
+    if not shape:
+        return None
+    reached = np.zeros(shape[0] + 1, np.int64)
+    row = math.prod(shape[1:])
+    for number in accesses.tolist():
+        low, high = program.access(number).extent
+        first, last = max(low // row, 0), min(high // row, shape[0] - 1)
+        if first <= last:
+            reached[first] += 1
+            reached[last + 1] -= 1
+    free = np.flatnonzero(np.cumsum(reached)[:-1] == 0)
+    if not len(free):
+        return None
+    end = np.flatnonzero(np.diff(free) > 1)
+    return int(free[0]), int(free[end[0]] if len(end) else free[-1]) + 1
 
 
 def _written(facts: WorkloadFacts) -> Iterator[Draft]:
@@ -133,8 +193,9 @@ RULES = (
         "An output differs from the float64 reference, computed on inputs rounded as the kernel gets them, by more "
         "than its limits; or it is not finite where the reference is.",
         each(_wrong),
+        suppresses=frozenset({"NKR021"}),
         causes=frozenset(
-            {"NKR008", "NKR050", "NKR060", "NKR061", "NKR062", "NKR063", "NKR064"}
+            {"NKR008", "NKR032", "NKR050", "NKR060", "NKR061", "NKR062", "NKR063", "NKR064"}
             | {f"NKR{number:03}" for number in range(70, 83)}
         ),
         change="Start from the element named: run it with nkireview run and compare the intermediates.",
@@ -169,6 +230,18 @@ RULES = (
         each(_unreached),
         suppresses=frozenset({"NKR020", "NKR021"}),
         change="Compute the output from the input; no constant can stand for it.",
+    ),
+    Rule(
+        "NKR032",
+        "A part of an input is never loaded",
+        Severity.note,
+        Dimension.correctness,
+        Evidence.traced,
+        "No DMA reads it, whatever the inputs hold. Where the result is wrong as well, most likely a tile at the end "
+        "of a dimension was left out.",
+        each(_unloaded),
+        change="Let the loops run to the end of the dimension, the last and smaller tile included; or take as an "
+        "argument only what is needed.",
     ),
     Rule(
         "NKR031",

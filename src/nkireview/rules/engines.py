@@ -7,20 +7,22 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.checks.duplication import duplicated
 from nkireview.isa.enums import Engine
 from nkireview.program.interning import Ints
-from nkireview.rules.case import Case, in_time, scheduled, share
+from nkireview.rules.case import SHOWN, Case, case_of, in_bytes, in_time, scheduled, share
+from nkireview.rules.facts import WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Severity
-from nkireview.rules.rule import Draft, Rule
+from nkireview.rules.rule import Draft, Rule, each
 from nkireview.timeline.timeline import Wait
 
 _PERF = "aws-neuron-sdk nki/deep-dives/nki_perf_guide.rst"
 _ARCH = "aws-neuron-sdk nki/guides/architecture/trainium_inferentia2_arch.rst"
 _NARROW = ("bfloat16", "float16", "float8_e4m3", "float8_e5m2", "float8_e4m3fn")
+DUPLICATED = 0.5
+"""Least share of the stored elements that several cores store for them to count as doing the same work."""
 _SCALES = ("multiply",)
 _SHIFTS = ("add", "subtract")
-TRANSPOSES = 0.25
-"""Least share of the Tensor engine's time in transposes for them to be mentioned."""
 
 
 def _wide_matmul(case: Case) -> Iterator[Draft]:
@@ -37,7 +39,7 @@ def _wide_matmul(case: Case) -> Iterator[Draft]:
     for wanted, severity in ((vain, Severity.major), (~vain, Severity.note)):
         part = instructions[wanted]
         gain = case.stake(part, factor) if len(part) else 0.0
-        if not case.worth(gain):
+        if not (case.worth(gain) if severity is Severity.major else case.telling(gain)):
             continue
         how = (
             "of tiles that were widened from 16 bits: the products are those of the narrow values"
@@ -79,7 +81,7 @@ def _crowded_gpsimd(case: Case) -> Iterator[Draft]:
         case,
         Engine.gpsimd,
         Engine.vector,
-        "leave engine= out, or name nisa.vector_engine: Vector has the same instruction and is idle meanwhile",
+        "leave engine= out of some of the {names}, or name nisa.vector_engine: Vector has them too, and is idle",
     )
 
 
@@ -88,7 +90,7 @@ def _crowded_vector(case: Case) -> Iterator[Draft]:
         case,
         Engine.vector,
         Engine.scalar,
-        "give some of the copies out of PSUM to Scalar, with engine=nisa.scalar_engine or as an activation",
+        "give some of the {names} to Scalar, with engine=nisa.scalar_engine",
     )
 
 
@@ -121,8 +123,14 @@ def _moved(case: Case, source: Engine, target: Engine, change: str) -> Iterator[
         instructions,
         gain_ns=gain,
         group=f"{source.name}, {target.name}",
-        change=change,
+        change=change.format(names=", ".join(_opcodes(case, instructions))),
     )
+
+
+def _opcodes(case: Case, instructions: Ints) -> list[str]:
+    """The names of instructions, the most frequent first."""
+    known, counts = np.unique(case.program.columns.opcode[instructions], return_counts=True)
+    return [case.program.opcodes[known[at]].name for at in np.argsort(-counts, kind="stable")]
 
 
 def _table_loads(case: Case) -> Iterator[Draft]:
@@ -146,7 +154,7 @@ def _table_loads(case: Case) -> Iterator[Draft]:
     spent = case.timing.held_ns[turns]
     share_left = np.clip((spent - load * (1 - least / len(turns))) / spent, 0, 1)
     gain = case.stake(turns, share_left)
-    if not case.worth(gain):
+    if not case.telling(gain):
         return
     functions = ", ".join(sorted({names[int(n)] for n in columns.immediates[activations]}))
     draft = case.draft(
@@ -202,7 +210,7 @@ def _reduce_after(case: Case) -> Iterator[Draft]:
         case,
         consumer[whole],
         Severity.minor,
-        "{count} reductions add up what an activation has just made",
+        "{count} x tensor_reduce of what an activation has just made",
         "use activation_reduce: Scalar adds up each row while it computes it, for about 64 cycles",
     )
 
@@ -223,7 +231,7 @@ def _two_operators(case: Case) -> Iterator[Draft]:
         case,
         consumer,
         Severity.minor,
-        "{count} tensor_scalar instructions take the result of another one, each with one operator",
+        "{count} x tensor_scalar on the result of another one, each with one operator",
         "give both operators to one tensor_scalar: op0 with operand0, then op1 with operand1",
     )
 
@@ -237,7 +245,7 @@ def _scalar_tensor(case: Case) -> Iterator[Draft]:
         case,
         producer,
         Severity.minor,
-        "{count} tensor_scalar instructions make what a tensor_tensor reads next",
+        "{count} x tensor_scalar that makes what a tensor_tensor reads next",
         "use scalar_tensor_tensor: op0 with operand0, then op1 with the other tile, in one pass",
     )
 
@@ -259,7 +267,7 @@ def _scale_and_bias(case: Case) -> Iterator[Draft]:
         case,
         producer,
         Severity.minor,
-        "{count} tensor_scalar instructions only scale or shift the input of an activation",
+        "{count} x tensor_scalar that only scales or shifts the input of an activation",
         "give the factor as scale= and the summand as bias= of the activation (negated for a subtraction)",
     )
 
@@ -281,28 +289,60 @@ def _saved(case: Case, instructions: Ints, severity: Severity, message: str, cha
 
 
 def _transposes(case: Case) -> Iterator[Draft]:
-    work = case.survey.work
-    tensor = work.on(Engine.tensor)
-    spent = (work.interval * work.times)[tensor]
-    part = float(spent[work.moves[tensor]].sum())
-    if not spent.sum() or part < TRANSPOSES * spent.sum():
+    """Transposes of what a matmul has just made and a copy has brought to SBUF, for nobody else."""
+    work, chain = case.survey.work, case.survey.chains
+    turned = work.instruction[work.moves]
+    products = work.instruction[work.on(Engine.tensor) & ~work.moves]
+    copies = case.runs("tensor_copy")
+    brought = chain.consumer[np.isin(chain.producer, products) & np.isin(chain.consumer, copies) & chain.last]
+    vain = chain.consumer[np.isin(chain.producer, brought) & np.isin(chain.consumer, turned) & chain.last]
+    if not len(vain):
         return
-    instructions = work.instruction[tensor & work.moves]
-    gain = case.stake(instructions, 0.0)
+    after = chain.consumer[np.isin(chain.producer, vain) & np.isin(chain.consumer, copies)]
+    gain = case.stake(np.union1d(vain, after), 0.0)
     if case.worth(gain):
         yield case.draft(
             Severity.note,
-            f"{len(instructions)} transposes are {share(part, float(spent.sum()))} of the Tensor engine's work",
-            instructions,
+            f"{len(vain)} transposes turn what a matmul has just made; with their copies they are "
+            f"{share(gain, case.total_ns)} of the predicted time",
+            vain,
             gain_ns=gain,
-            group=", ".join(case.places(instructions)),
-            change="see whether swapping the stationary and the moving operand of a matmul gives its result the other "
-            "way round",
+            group=", ".join(case.places(vain)),
         )
 
 
 _HARDWARE = Dimension.hardware
 _PERFORMANCE = Dimension.performance
+
+
+def _same_stores(facts: WorkloadFacts) -> Iterator[Draft]:
+    """Cores of one logical core that store the same elements of the outputs."""
+    program, found = facts.program, facts.survey
+    if program is None or found is None or program.header.lnc < 2:
+        return
+    items = duplicated(program, found.moves, found.stored)
+    if not items or sum(item.bytes for item in items) < DUPLICATED * sum(item.distinct for item in items):
+        return
+    case = case_of(facts)
+    cores = max(item.cores for item in items)
+    names = [output.name for output in program.outputs]
+    buffers = [int(program.columns.access_buffer[output.access]) for output in program.outputs]
+    told = " and ".join(
+        f"output {names[buffers.index(item.buffer)]} ({in_bytes(item.bytes)} of {in_bytes(item.distinct)})"
+        for item in items
+    )
+    instructions = np.concatenate([item.instructions for item in items])
+    place = program.columns.place[instructions]
+    places = tuple(dict.fromkeys(program.place_text(int(number)) for number in place.tolist()))[:SHOWN]
+    yield Draft(
+        f"{cores} cores store the same elements of {told}" + (f" ({places[0]})" if places else ""),
+        places,
+        len(instructions),
+        facts.name,
+        group="duplicated",
+        gain_ns=None if case is None else round(case.total_ns * (1 - 1 / cores), 1),
+    )
+
 
 RULES = (
     Rule(
@@ -384,14 +424,15 @@ RULES = (
     ),
     Rule(
         "NKR158",
-        "Transposes take much of the Tensor engine",
+        "The result of a matmul is transposed on the Tensor engine",
         Severity.note,
         _PERFORMANCE,
         Evidence.scheduled,
-        "A transpose on the PE array computes nothing. Some are needed because of a layout that was chosen, and can go "
-        "with another choice.",
+        "A transpose on the PE array computes nothing, and takes a copy to SBUF before it and one after it. A matmul "
+        "gives stationary.T @ moving; with its operands swapped it gives the transposed result at once.",
         scheduled(_transposes),
         citation=f"{_PERF}:690-796",
+        change="swap the stationary and the moving operand of the matmul: its result then comes the other way round",
     ),
     Rule(
         "NKR161",
@@ -404,5 +445,20 @@ RULES = (
         scheduled(_crowded_vector),
         citation=f"{_PERF}:272-325",
         generations=frozenset({"v3", "v4"}),
+        causes=frozenset({"NKR164"}),
+    ),
+    Rule(
+        "NKR165",
+        "The cores of a logical core do the same work",
+        Severity.major,
+        Dimension.hardware,
+        Evidence.traced,
+        "With a logical core of two, the kernel runs on each of its cores, and nothing splits the work but the kernel. "
+        "Where the cores store the same elements each has done all of it: no faster than one core, and HBM moves "
+        "everything twice.",
+        each(_same_stores),
+        citation="aws-neuron-sdk nki/get-started/about/lnc.rst:10-24",
+        suppresses=frozenset({"NKR163"}),
+        change="let each core take its part, by nl.program_id(0) of nl.num_programs(0), and launch over the grid",
     ),
 )

@@ -36,6 +36,26 @@ class WrongOutput:
 
 
 @dataclass(frozen=True)
+class RoundedOutput:
+    """An output outside its ordinary limits by nothing but the rounding of its stored intermediates.
+
+    `over` of `elements` lie outside their limit; `rms` is the share of its limit that the rms error uses. `roundings`
+    to `dtype` lie on the way to it, at `places`; `inputs` says which values were given.
+    """
+
+    output: str
+    seed: int
+    inputs: str
+    in_contract: bool
+    over: int
+    elements: int
+    rms: float
+    roundings: int
+    dtype: str
+    places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Unreached:
     """An input that the reference needs for an output, without a path to it in the Program."""
 
@@ -54,6 +74,7 @@ class WorkloadFacts:
     violations: Sequence[Violation] = ()
     faults: Sequence[Fault] = ()
     wrong: Sequence[WrongOutput] = ()
+    rounded: Sequence[RoundedOutput] = ()
     mismatch: str = ""
     unreached: Sequence[Unreached] = ()
     written_parameters: Sequence[str] = ()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from nkireview.rules.facts import Facts, WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Severity
+from nkireview.rules.lines import by_cause, distinct, located
 from nkireview.rules.rule import Draft, Rule, each
 
 RETURNED_MEMORY = 23
@@ -25,6 +27,10 @@ LIMITS = frozenset(
     {"timeout", "cpu", "memory", "killed", "exited", "output", "scratch", "response", "limits"}
 )
 FORGED = frozenset({"malformed", "forged"})
+SENTENCES = 3
+"""Kinds of instructions that a finding about one limit quotes."""
+DIVERGE = "cores diverge"
+"""How the notes of a trace begin whose cores allocate different shared tensors."""
 
 
 def dimension_of(number: int) -> Dimension:
@@ -33,17 +39,22 @@ def dimension_of(number: int) -> Dimension:
 
 
 def _illegal(facts: WorkloadFacts) -> Iterator[Draft]:
-    for violation in facts.violations:
-        if violation.number == RETURNED_MEMORY:
-            continue
-        assert facts.program is not None
+    """One finding for each rule of the constraint list, or for what an instruction's own declaration asks."""
+    program = facts.program
+    broken = [violation for violation in facts.violations if violation.number != RETURNED_MEMORY]
+    for items in by_cause(broken, lambda v: (v.number,) if v.number else (v.row, v.subject)):
+        assert program is not None
+        places = distinct(program.place_text(item.place) for item in items)
+        # one sentence for each instruction of another kind
+        first = [group[0] for group in by_cause(items, lambda v: v.row)][:SENTENCES]
+        more = len(places) - len(distinct(program.place_text(item.place) for item in first))
         yield Draft(
-            message=violation.message,
-            places=(facts.program.place_text(violation.place),),
-            count=len(violation.instructions) or 1,
+            message=f"{'; '.join(item.message for item in first)}{f', and at {more} more' if more else ''}",
+            places=places,
+            count=sum(len(item.instructions) or 1 for item in items),
             workload=facts.name,
-            citation=violation.source,
-            dimension=dimension_of(violation.number),
+            citation=items[0].source,
+            dimension=dimension_of(items[0].number),
         )
 
 
@@ -66,43 +77,57 @@ def _failed(kinds: frozenset[str], what: str) -> object:
 
 
 def _diverging(facts: WorkloadFacts) -> Iterator[Draft]:
-    if facts.program is not None:
-        for event in facts.program.events:
-            if event.detail.startswith("cores diverge"):
-                place = facts.program.place_text(event.place)
-                yield Draft(f"{event.detail} ({place})", (place,), workload=facts.name)
+    """One finding: after the first tensor that differs those that follow do not meet either."""
+    found = [(detail, place) for detail, place in _events(facts, "note") if detail.startswith(DIVERGE)]
+    if found:
+        places = distinct(place for _, place in found)
+        yield Draft(located(found[0][0], places), places, len(found), facts.name, group="diverge")
 
 
 def _overrun(facts: WorkloadFacts) -> Iterator[Draft]:
-    if facts.program is not None:
-        for event in facts.program.events:
-            if event.kind == "overrun":
-                place = facts.program.place_text(event.place)
-                yield Draft(f"{event.detail} ({place})", (place,), workload=facts.name, group=place)
+    for items in by_cause(_events(facts, "overrun"), lambda event: event[0].split(" of tensor ")[-1]):
+        places = distinct(place for _, place in items)
+        group = items[0][0].split(" of tensor ")[-1]
+        yield Draft(located(items[0][0], places), places, len(items), facts.name, group=group)
 
 
 def _truth(facts: Facts) -> Iterator[Draft]:
-    yield from _events(facts, "truth", "; a tensor counts as present, whatever its values")
+    """One finding: it is one habit, whatever the tensors."""
+    found = _all_events(facts, "truth")
+    if found:
+        places = distinct(place for _, place in found)
+        rest = len(distinct(detail for detail, _ in found)) - 1
+        more = f", and so of {rest} more" if rest else ""
+        sentence = f"{found[0][0]}{more}; a tensor counts as present, whatever its values"
+        yield Draft(located(sentence, places), places, len(found))
 
 
 def _deprecated(facts: Facts) -> Iterator[Draft]:
-    yield from _events(facts, "deprecated", "")
+    """One finding for each name, whatever number stands in its place."""
+    for items in by_cause(_all_events(facts, "deprecated"), lambda event: re.split(" is |=", event[0])[0]):
+        places = distinct(place for _, place in items)
+        yield Draft(located(items[0][0], places), places, len(items))
 
 
 def _notes(facts: Facts) -> Iterator[Draft]:
-    yield from _events(facts, "note", "")
+    notes = [event for event in _all_events(facts, "note") if not event[0].startswith(DIVERGE)]
+    for items in by_cause(notes, lambda event: event[0]):
+        places = distinct(place for _, place in items)
+        yield Draft(located(items[0][0], places), places, len(items))
 
 
-def _events(facts: Facts, kind: str, tail: str) -> Iterator[Draft]:
-    seen: set[str] = set()
-    for workload in facts.workloads:
-        program = workload.program
-        for event in program.events if program else ():
-            place = program.place_text(event.place) if program else ""
-            message = f"{event.detail}{tail} ({place})"
-            if event.kind == kind and not event.detail.startswith("cores diverge") and message not in seen:
-                seen.add(message)
-                yield Draft(message, (place,))
+def _events(facts: WorkloadFacts, kind: str) -> Iterator[tuple[str, str]]:
+    """(detail, ``file:line``) of the events of a kind."""
+    program = facts.program
+    if program is not None:
+        for event in program.events:
+            if event.kind == kind:
+                yield event.detail, program.place_text(event.place)
+
+
+def _all_events(facts: Facts, kind: str) -> list[tuple[str, str]]:
+    """Those of all workloads, each once: the file is the same."""
+    return list(dict.fromkeys(event for workload in facts.workloads for event in _events(workload, kind)))
 
 
 def _stubs(facts: Facts) -> Iterator[Draft]:

@@ -107,7 +107,7 @@ def _reloaded(case: Case) -> Iterator[Draft]:
     scale = np.ones(len(case.program))
     for item in traffic.loaded:
         goal = _least(min(item.needed or 0, kept), room / 2)
-        if item.factor < RELOADED * goal:
+        if item.factor / item.spread < RELOADED * goal:
             continue
         found.append(item)
         _without_repeats(case, item, goal, scale)
@@ -118,34 +118,48 @@ def _reloaded(case: Case) -> Iterator[Draft]:
     gain = case.stake(instructions, scale[instructions])
     if not case.worth(gain):
         return
-    found.sort(key=lambda item: -(item.bytes - (item.needed or 0)))
+    found.sort(key=lambda item: -(item.bytes - (item.needed or 0) * item.spread))
     names = list(dict.fromkeys(case.label(item.buffer) for item in found))
     clauses = [
-        f"{case.label(item.buffer)} is loaded {item.factor:.3g} times over: {in_bytes(item.bytes)} moved where "
-        f"{in_bytes(item.needed or 0)} are needed"
+        f"{case.label(item.buffer)} is loaded {item.factor / item.spread:.3g} times over: {in_bytes(item.bytes)} moved "
+        f"where {in_bytes((item.needed or 0) * item.spread)} are needed"
         for item in found[:3]
     ]
-    free = min((s.usable - s.peak for s in case.survey.space if s.memory is Memory.sbuf), default=0)
-    each_needs = sum(item.needed or 0 for item in found) / case.hardware.partitions
-    joined = " and ".join(names[:3])
+    free, each_needs = case.free_sbuf, _held(case, found)
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    joined = (", " if rest else " and ").join(names[:3]) + rest
     if each_needs <= free:
         change = (
             f"load {joined} once, before the loop that repeats it, and keep what was loaded in SBUF: "
             f"{math.ceil(each_needs):,} bytes a partition, {free:,} are free"
         )
-    else:
+    elif free:
         change = (
             f"work on larger blocks, so that each loaded block of {joined} is used for more results before the next "
             "one takes its place, and put the loop over what is small inside"
+        )
+    else:
+        change = (
+            f"SBUF is full, so choose other blocks: more of {joined} and less of what is kept meanwhile, until both "
+            "together move least"
         )
     yield case.draft(
         Severity.major,
         "; ".join(clauses),
         instructions,
         gain_ns=gain,
-        group=", ".join(sorted(names)),
+        group="loads",
         change=change,
     )
+
+
+def _held(case: Case, found: list[Loaded]) -> float:
+    """Bytes a partition that all of these buffers take in SBUF, on the core that loads most."""
+    by_stream: dict[int, float] = {}
+    for item in found:
+        size = (item.needed or 0) * item.spread / _rows_on_chip(case, item.rows)
+        by_stream[item.stream] = by_stream.get(item.stream, 0.0) + size
+    return max(by_stream.values())
 
 
 def _least(size: float, room: float) -> int:
@@ -160,53 +174,57 @@ def _without_repeats(
     moves = case.survey.moves
     instructions = moves.instruction[item.rows]
     if goal > 1:
-        scale[instructions] = min(1.0, goal / item.factor)
+        scale[instructions] = min(1.0, goal * item.spread / item.factor)
         return
     scale[moves.instruction[item.repeats]] = 0.0
     left = np.setdiff1d(item.rows, item.repeats)
     rest = float((moves.bytes[left] * moves.times[left]).sum())
-    scale[moves.instruction[left]] = min(1.0, (item.needed or rest) / rest)
+    scale[moves.instruction[left]] = min(1.0, (item.needed or rest) * item.spread / rest)
 
 
 def _round_trip(case: Case) -> Iterator[Draft]:
-    moves = case.survey.moves
-    for buffer in case.survey.traffic.round_trips:
-        rows = np.flatnonzero((moves.source == buffer) | (moves.target == buffer))
+    moves, traffic = case.survey.moves, case.survey.traffic
+    for name, buffers in case.by_label(traffic.round_trips).items():
+        rows = np.flatnonzero(np.isin(moves.source, buffers) | np.isin(moves.target, buffers))
         instructions = moves.instruction[rows]
         gain = case.stake(instructions, 0.0)
         if not case.worth(gain):
             continue
-        stored = next(item for item in case.survey.traffic.stored if item.buffer == buffer)
-        size = (stored.distinct or stored.bytes) / case.hardware.partitions
-        free = min((s.usable - s.peak for s in case.survey.space if s.memory is Memory.sbuf), default=0)
-        loaded = float((moves.bytes * moves.times)[moves.source == buffer].sum())
+        stored = [item for item in traffic.stored if item.buffer in buffers]
+        size = sum((item.distinct or item.bytes) / _rows_on_chip(case, item.rows) for item in stored)
+        free = case.free_sbuf
+        loaded = float((moves.bytes * moves.times)[np.isin(moves.source, buffers)].sum())
         fits = size <= free
         change = (
-            f"keep it in SBUF ({math.ceil(size)} bytes a partition, {free} are free), or fuse the loop that makes it "
-            "with the loop that reads it"
+            f"keep it in SBUF ({math.ceil(size):,} bytes a partition, {free:,} are free), or fuse the loop that makes "
+            "it with the loop that reads it"
         )
         yield case.draft(
             Severity.major if fits else Severity.minor,
-            f"{case.label(buffer)} goes to HBM and comes back: {in_bytes(stored.bytes)} stored, {in_bytes(loaded)} "
-            "loaded, and it is no output",
+            f"{name} goes to HBM and comes back: {in_bytes(sum(item.bytes for item in stored))} stored, "
+            f"{in_bytes(loaded)} loaded, and it is no output",
             instructions,
             gain_ns=gain,
-            group=case.label(buffer),
+            group=name,
             change=change
             if fits
             else "fuse the loop that makes it with the loop that reads it, tile by tile",
         )
 
 
+def _rows_on_chip(case: Case, rows: Ints) -> int:
+    """The partitions over which transfers spread a buffer on chip."""
+    return max(int(case.survey.moves.partitions[rows].max()), 1)
+
+
 def _unread(case: Case) -> Iterator[Draft]:
     moves = case.survey.moves
-    for buffer in case.survey.traffic.unread:
-        rows = np.flatnonzero(moves.target == buffer)
+    for name, buffers in case.by_label(case.survey.traffic.unread).items():
+        rows = np.flatnonzero(np.isin(moves.target, buffers))
         instructions = moves.instruction[rows]
         gain = case.stake(instructions, 0.0)
         if len(rows) and case.worth(gain):
             moved = in_bytes(float((moves.bytes * moves.times)[rows].sum()))
-            name = case.label(buffer)
             yield case.draft(
                 Severity.major,
                 f"{moved} are stored to {name}, which is no output and is never read",
@@ -239,7 +257,7 @@ def _unused_load(case: Case) -> Iterator[Draft]:
             f"{moved} of {names} are loaded into tiles that nothing reads",
             instructions,
             gain_ns=gain,
-            group=names,
+            group="unused loads",
             change="drop the load",
         )
 
@@ -263,7 +281,7 @@ def _wiped(case: Case) -> Iterator[Draft]:
         case,
         instructions,
         Severity.minor,
-        "{count} memsets fill tiles that the next instruction overwrites whole",
+        "{count} x memset of tiles that the next instruction overwrites whole",
         "drop the memset: the tile is written whole before anything reads it",
     )
 
@@ -316,7 +334,7 @@ def _idle_copy(case: Case) -> Iterator[Draft]:
         case,
         np.array(idle, np.int64),
         Severity.minor,
-        "{count} copies within SBUF change neither dtype nor layout",
+        "{count} x tensor_copy within SBUF that changes neither dtype nor layout",
         "read the source where the copy is read, and drop the copy",
     )
 
@@ -381,7 +399,7 @@ def _added_in_sbuf(case: Case) -> Iterator[Draft]:
             f"{share(gain, case.total_ns)} of the time",
             instructions,
             gain_ns=gain,
-            group=name,
+            group="sums",
             change="give the matmuls of one result the same PSUM tile, with accumulate=True from the second on, and "
             "copy it to SBUF once",
         )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.isa import dtypes
+from nkireview.isa.enums import Memory
+from nkireview.isa.row import Flow
+from nkireview.isa.table import ROWS
 from nkireview.program.interning import Ints, intern, members
 from nkireview.rules.case import Case, in_bytes, in_time, scheduled, share
 from nkireview.rules.finding import Dimension, Evidence, Severity
@@ -68,100 +73,148 @@ def _cost(case: Case, run: NDArray[np.float64]) -> NDArray[np.float64]:
     return spent
 
 
-def _ideal(case: Case, rows: Ints) -> float:
-    """What the transfers would cost in pieces of the recommended size, as a share of what they cost."""
+def _ideal(case: Case, rows: Ints, after: float | Ints | None = None) -> float:
+    """What the transfers would cost in pieces of `after` bytes, else of the best size, as a share of what they cost."""
     moves = case.survey.moves
     best = case.figures.number("dma.recommended_bytes")
     run = np.maximum(moves.run[rows], 1).astype(np.float64)
+    wanted = np.maximum(np.broadcast_to(best if after is None else after, run.shape), run)
     weight = (moves.bytes * moves.times)[rows]
-    now = _cost(case, run)
-    after = _cost(case, np.full(len(rows), best))
-    return float((weight * after).sum() / (weight * np.maximum(now, after)).sum())
+    return float((weight * _cost(case, wanted)).sum() / (weight * _cost(case, run)).sum())
 
 
 def _transpose(case: Case) -> Iterator[Draft]:
     rows = np.flatnonzero(_transposing(case))
-    for part in _by_tensor(case, rows):
-        moves = case.survey.moves
-        instructions = moves.instruction[part]
-        gain = case.merged(instructions, len(part), _ideal(case, part))
-        if not case.worth(gain):
-            continue
-        size = int(element_bytes(case, part)[0])
-        pieces = float((moves.bytes * moves.times)[part].sum()) / size
-        name = case.label(int(moves.hbm_buffer[part[0]]))
-        yield case.draft(
-            Severity.major,
-            f"{name} is transposed by DMA: {pieces:.0f} descriptors of {size} bytes in {len(part)} DMAs, "
-            f"{share(gain, case.total_ns)} of the predicted time",
-            instructions,
-            gain_ns=gain,
-            group=name,
-            change=f"load {name} in its own order, 128 rows at a time, and transpose in SBUF with nc_transpose (or let "
-            "the matmul take it as it is, with the operands swapped)",
-        )
+    if not len(rows):
+        return
+    moves = case.survey.moves
+    instructions = moves.instruction[rows]
+    gain = case.merged(instructions, len(rows), _ideal(case, rows))
+    if not case.worth(gain):
+        return
+    sizes = element_bytes(case, rows)
+    pieces = float(((moves.bytes * moves.times)[rows] / sizes).sum())
+    names = np.unique(moves.hbm_buffer[rows]).tolist()
+    label, several = case.labels(names), len(names) > 1
+    yield case.draft(
+        Severity.major,
+        f"{label} {'are' if several else 'is'} transposed by DMA: {pieces:.0f} descriptors of "
+        f"{in_range(sizes)} bytes in {len(rows)} DMAs, {share(gain, case.total_ns)} of the predicted time",
+        instructions,
+        gain_ns=gain,
+        group="transposes",
+        change=f"move {label} in {'their' if several else 'its'} own order, up to {case.hardware.partitions} rows at a "
+        "time, and transpose on chip with nc_transpose (or swap the operands of the matmul that takes or makes it)",
+    )
 
 
-def _by_tensor(case: Case, rows: Ints) -> list[Ints]:
-    classes = intern([case.survey.moves.hbm_buffer[rows]], len(rows))
-    return [rows[part] for part in members(classes.of, len(classes))]
+@dataclass(frozen=True)
+class _Joinable:
+    """Like transfers of short runs of one tensor that lie side by side; `group` of them can be one transfer."""
+
+    rows: Ints
+    group: int
+    elements: int
 
 
 def _short(case: Case) -> Iterator[Draft]:
     moves = case.survey.moves
     best = case.hardware.integer("dma.recommended_bytes")
     held = (moves.run < best) & (moves.bytes > moves.run) & ~_transposing(case) & (moves.partitions > 0)
-    parts, groups = [], []
-    adjacent = 0
-    for rows in alike(case, np.flatnonzero(held)):
-        run = int(np.median(moves.run[rows]))
-        step = moves.run[rows] // element_bytes(case, rows)
-        beside = neighbours(case, rows, step)
-        if len(rows) < 2 or not beside.any():
-            continue
-        adjacent += int(beside.sum())
-        parts.append(rows[beside])
-        groups.append(max(1, min(best // max(run, 1), int(beside.sum()))))
-    if not parts:
+    found = [part for rows in alike(case, np.flatnonzero(held)) for part in _joinable(case, rows, best)]
+    if not found:
         return
-    rows = np.concatenate(parts)
-    gain = _merged(case, parts, groups)
+    rows = np.concatenate([part.rows for part in found])
+    groups = [part.group for part in found]
+    after = np.concatenate([moves.run[part.rows] * part.group for part in found])
+    longer = case.stake(moves.instruction[rows], _ideal(case, rows, after))
+    gain = _merged(case, [part.rows for part in found], groups, longer)
     if not case.worth(gain):
         return
     weight = (moves.bytes * moves.times)[rows]
-    run = _typical(moves.run[rows], weight)
     total = float((moves.bytes * moves.times).sum())
-    names = case.labels(np.unique(moves.hbm_buffer[rows]).tolist())
+    fewer = sum(-(-len(part.rows) // part.group) for part in found)
+    reason = ", most of it because fewer DMAs are issued" if 2 * longer < gain else ""
     yield case.draft(
         Severity.major,
-        f"DMAs of {names} move {run}-byte runs: {in_bytes(float(weight.sum()))} of {in_bytes(total)} in {len(rows)} "
-        f"DMAs, where runs of {best} bytes and more come near the peak; {share(gain, case.total_ns)} of the predicted "
-        "time",
+        f"DMAs move {_runs(case, found)}: {in_bytes(float(weight.sum()))} of {in_bytes(total)} in {len(rows)} DMAs, "
+        f"where {fewer} could move the same in runs of up to {after.max():,} bytes; that saves "
+        f"{share(gain, case.total_ns)} of the predicted time{reason}",
         moves.instruction[rows],
         gain_ns=gain,
-        group=names,
-        change=f"move {max(groups)} neighbouring blocks in one DMA: tiles of {_elements(case, rows) * max(groups)} "
-        f"instead of {_elements(case, rows)} elements a row",
+        group="short runs",
+        change=f"move neighbouring blocks with one DMA and let each instruction take its slice: {_tiles(case, found)}",
     )
 
 
-def _elements(case: Case, rows: Ints) -> int:
+def _joinable(case: Case, rows: Ints, best: int) -> Iterator[_Joinable]:
+    """What of like transfers longer runs could move, within the tensor's row and the room in SBUF."""
     moves = case.survey.moves
-    typical = _typical(moves.run[rows], (moves.bytes * moves.times)[rows])
-    return max(typical // int(element_bytes(case, rows).min()), 1)
+    size = int(element_bytes(case, rows)[0])
+    run = max(int(np.median(moves.run[rows])), size)
+    beside = rows[neighbours(case, rows, moves.run[rows] // size)]
+    if len(rows) < 2 or not len(beside):
+        return
+    pattern = case.program.access(int(moves.hbm[beside[0]])).pattern
+    steps = [abs(stride) * size for stride, count in pattern if count > 1 and abs(stride) * size >= run]
+    row = min(steps, default=size * math.prod(case.program.buffer(int(moves.hbm_buffer[beside[0]])).shape))
+    different = len(np.unique(case.program.columns.access_base[moves.hbm[beside]]))
+    free = min((s.usable - s.peak for s in case.survey.space if s.memory is Memory.sbuf), default=0)
+    group = min(best // run, row // run, different, 1 + max(free, 0) // (2 * run))
+    if group >= 2:
+        yield _Joinable(beside, group, run // size)
 
 
-def _typical(values: Ints, weight: NDArray[np.float64]) -> int:
-    """The value that carries most weight."""
-    known, of = np.unique(values, return_inverse=True)
-    return int(known[np.bincount(of.reshape(-1), weights=weight).argmax()])
+def _by_label(
+    case: Case, found: list[_Joinable], key: Callable[[list[_Joinable]], str]
+) -> dict[str, list[str]]:
+    """The tensors for which `key` says the same, in order."""
+    parts: dict[str, list[_Joinable]] = {}
+    for part in found:
+        parts.setdefault(case.label(int(case.survey.moves.hbm_buffer[part.rows[0]])), []).append(part)
+    said: dict[str, list[str]] = {}
+    for name, of in parts.items():
+        said.setdefault(key(of), []).append(name)
+    return said
 
 
-def _merged(case: Case, parts: list[Ints], groups: list[int]) -> float:
-    """The gain of joining each `groups[i]` transfers of `parts[i]` to one."""
+def _runs(case: Case, found: list[_Joinable]) -> str:
+    """``256-byte runs of a and 512 to 1,024-byte runs of b, c``."""
+    run = case.survey.moves.run
+
+    def lengths(parts: list[_Joinable]) -> str:
+        return f"{in_range(np.concatenate([run[part.rows] for part in parts]))}-byte runs"
+
+    return " and ".join(
+        f"{what} of {_list(names)}" for what, names in _by_label(case, found, lengths).items()
+    )
+
+
+def _tiles(case: Case, found: list[_Joinable]) -> str:
+    """``1,024 instead of 512 elements a row of a, b; 1,024 instead of 128 elements a row of c``."""
+
+    def widths(parts: list[_Joinable]) -> str:
+        part = max(parts, key=lambda part: len(part.rows))
+        return f"{part.elements * part.group:,} instead of {part.elements:,} elements a row"
+
+    return "; ".join(f"{what} of {_list(names)}" for what, names in _by_label(case, found, widths).items())
+
+
+def _list(names: list[str], most: int = 4) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def in_range(values: Ints) -> str:
+    """``256`` or ``256 to 1,024``."""
+    low, high = int(values.min()), int(values.max())
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _merged(case: Case, parts: list[Ints], groups: list[int], scaled: float) -> float:
+    """The gain of joining each `groups[i]` transfers of `parts[i]` to one; `scaled` is that of longer runs alone."""
     moves = case.survey.moves
     rows = np.concatenate(parts)
-    scaled = case.stake(moves.instruction[rows], _ideal(case, rows))
     keep = np.concatenate(
         [(np.arange(len(part)) % group == 0) for part, group in zip(parts, groups, strict=True)]
     )
@@ -197,7 +250,7 @@ def _many(case: Case) -> Iterator[Draft]:
     if not parts:
         return
     rows = np.concatenate(parts)
-    gain = _merged(case, parts, groups)
+    gain = _merged(case, parts, groups, case.stake(moves.instruction[rows], _ideal(case, rows)))
     if not case.worth(gain):
         return
     names = case.labels(np.unique(moves.hbm_buffer[rows]).tolist())
@@ -209,7 +262,7 @@ def _many(case: Case) -> Iterator[Draft]:
         "predicted time",
         moves.instruction[rows],
         gain_ns=gain,
-        group=names,
+        group="many DMAs",
         change=f"move what lies side by side in {names} with one DMA of up to 128 partitions and a few kB a partition, "
         "or issue from several queues",
     )
@@ -231,16 +284,36 @@ def _narrow(case: Case) -> Iterator[Draft]:
     per_engine = case.hardware.integer("dma.partitions_per_engine")
     most = int(moves.partitions[rows].max())
     names = case.labels(np.unique(moves.hbm_buffer[rows]).tolist())
-    yield case.draft(
+    bound = _bound_rows(case, rows)
+    draft = case.draft(
         Severity.minor,
         f"DMAs of {names} fill {most} of {lanes} partitions: {-(-most // per_engine)} of "
         f"{case.hardware.integer('dma.engines_per_core')} DMA engines move "
         f"{in_bytes(float((moves.bytes * moves.times)[rows].sum()))}",
         instructions,
         gain_ns=gain,
-        group=names,
-        change=f"cut the rows of {names} into pieces that lie on all {lanes} partitions",
+        group="few partitions",
+        change=f"cut the rows of {names} into pieces that lie on all {lanes} partitions, and put the results of the "
+        "pieces of one row together at the end"
+        if bound
+        else f"cut the rows of {names} into pieces that lie on all {lanes} partitions",
     )
+    yield replace(draft, severity=Severity.note) if bound else draft
+
+
+def _bound_rows(case: Case, rows: Ints) -> bool:
+    """True where something reads whole rows of a tile that the transfers fill: a sum, a scan, a matmul, a transpose."""
+    moves, used = case.survey.moves, case.survey.uses
+    tiles = np.where(moves.loads[rows], moves.target[rows], moves.source[rows])
+    across = [
+        any(
+            flow not in (Flow.elementwise, Flow.select, Flow.nothing)
+            for flow in ROWS[opcode.name].flow.values()
+        )
+        for opcode in case.program.opcodes
+    ]
+    readers = used.instruction[used.reads & np.isin(used.buffer, tiles)]
+    return bool(np.array(across, bool)[case.program.columns.opcode[readers]].any())
 
 
 def _within_hbm(case: Case) -> Iterator[Draft]:
@@ -253,19 +326,19 @@ def _within_hbm(case: Case) -> Iterator[Draft]:
     kept = [
         b for b in np.unique(moves.target[rows]).tolist() if b in loaded and b not in parameters | outputs
     ]
-    for buffer in kept:
-        part = rows[moves.target[rows] == buffer]
+    for name, buffers in case.by_label(kept).items():
+        part = rows[np.isin(moves.target[rows], buffers)]
         instructions = moves.instruction[part]
         gain = case.stake(instructions, 0.0)
         if case.worth(gain):
-            source = case.label(int(moves.source[part[0]]))
+            source = case.labels(np.unique(moves.source[part]).tolist())
             yield case.draft(
                 Severity.major,
                 f"{in_bytes(float((moves.bytes * moves.times)[part].sum()))} of {source} are copied within HBM to "
-                f"{case.label(buffer)} and loaded from there",
+                f"{name} and loaded from there",
                 instructions,
                 gain_ns=gain,
-                group=case.label(buffer),
+                group=name,
                 change=f"load from {source} itself: the access pattern of a DMA can do what the copy does",
             )
 

@@ -45,7 +45,7 @@ def _unguarded(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
     for item in stability.unguarded_norms(flow):
         places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
         yield Draft(
-            f"{opcode}: {item.name} of a sum of squares to which nothing was added{at(places)}",
+            f"{opcode}: {item.name} of a sum of squares or a variance to which nothing, or zero, was added{at(places)}",
             places,
             item.count,
             facts.name,

@@ -10,7 +10,7 @@ from nkireview.isa import dtypes
 from nkireview.rules.facts import WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Severity
 from nkireview.rules.flows import at, opcode_of, place_of, traced, wrong_inputs
-from nkireview.rules.rule import Draft, Rule
+from nkireview.rules.rule import Draft, Rule, each
 
 LONG_SUM = 16
 """Terms from which on a sum in low precision is major."""
@@ -163,6 +163,19 @@ def _divisors(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
         )
 
 
+def _statistics(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in precision.rounded_statistics(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        error = 2.0 ** -_digits(item.dtype)
+        yield Draft(
+            f"{opcode}: means and variances are written as {item.dtype}: the mean is off by up to {error:.2g} of "
+            f"itself, which is the whole spread where it is {1 / error:.0f} standard deviations{at(places)}",
+            places,
+            workload=facts.name,
+            failing=f"rows with a mean of {1 / error:.0f} standard deviations",
+        )
+
+
 def _downgraded(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
     for item in precision.downgraded_matmuls(flow):
         places = place_of(flow, item.instruction)
@@ -186,6 +199,35 @@ def _equals(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
             item.count,
             facts.name,
             failing="a row whose extreme value needs more digits than the narrow tile has",
+        )
+
+
+def _stored(facts: WorkloadFacts) -> Iterator[Draft]:
+    for output in sorted({item.output for item in facts.rounded if item.in_contract}):
+        items = [item for item in facts.rounded if item.output == output and item.in_contract]
+        worst = max(items, key=lambda item: (item.rms > 1, item.over, item.rms))
+        beyond = []
+        if worst.over:
+            beyond.append(
+                f"the elementwise limit of a float32 accumulator on {worst.over:,} of {worst.elements:,} elements"
+            )
+        if worst.rms > 1:
+            beyond.append(f"the limit of the rms error by a factor of {worst.rms:.2f}")
+        drawn = (
+            f"seed {worst.seed}"
+            if worst.inputs == "as drawn"
+            else f"{worst.inputs} inputs, seed {worst.seed}"
+        )
+        times = "once" if worst.roundings == 1 else f"{worst.roundings} times"
+        yield Draft(
+            f"output {output} exceeds {' and '.join(beyond)} ({drawn}); computed without rounding it does not: the "
+            f"intermediates on the way are rounded to {worst.dtype} {times}",
+            worst.places,
+            len(items),
+            facts.name,
+            severity=Severity.major if worst.rms > 1 else None,
+            group=output,
+            failing=f"workload {facts.name}, {drawn}",
         )
 
 
@@ -357,5 +399,30 @@ RULES = (
         traced(_equals),
         citation=f"{_ISA}:1032-1040",
         change="Keep the maximum in float32, or use nisa.max8 and nisa.nc_find_index8.",
+    ),
+    Rule(
+        "NKR083",
+        "Rounded intermediates take a result beyond the limits of a float32 accumulator",
+        _MINOR,
+        Dimension.precision,
+        Evidence.executed,
+        "The engines compute in float32 and round when they write. An intermediate that is stored in the output's "
+        "dtype costs one more rounding, which shows most where larger terms cancel. The result is as good as such "
+        "intermediates allow, and counts as correct. Major where the error of the whole output exceeds its limit.",
+        each(_stored),
+        citation=f"{_TRN1}:315-318",
+        change="Keep the intermediates in float32, or do both operations in one instruction.",
+    ),
+    Rule(
+        "NKR084",
+        "Statistics are kept in low precision",
+        _MINOR,
+        Dimension.precision,
+        Evidence.traced,
+        "bn_stats and bn_aggr compute in float32 and round when they write. A mean in bfloat16 has eight digits; what "
+        "is left after it is subtracted has an error that grows with the mean, the same in every element of the row.",
+        traced(_statistics),
+        citation=f"{_ISA}:1939-1973",
+        change="Make the tile of the statistics float32; it has a few elements a partition and costs nothing.",
     ),
 )

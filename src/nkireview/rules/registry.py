@@ -81,7 +81,11 @@ def _with_causes(findings: list[Finding]) -> list[Finding]:
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
-    """The same matter in several workloads is one finding: that of the workload where it weighs most."""
+    """The same matter in several workloads is one finding.
+
+    It speaks of the workload where most time is at stake, else of the one where it is worst, and is as severe as the
+    worst of them.
+    """
     merged: dict[tuple[str, str], Finding] = {}
     for finding in findings:
         key = (finding.code, finding.group or finding.message)
@@ -89,15 +93,11 @@ def _merged(findings: list[Finding]) -> list[Finding]:
         if known is None:
             merged[key] = finding
         elif finding.workload not in known.workload.split(", "):
-            heavier = finding if _weight(finding) < _weight(known) else known
+            spoken = max(known, finding, key=lambda each: (each.gain_ns or 0.0, -each.severity.rank))
             update = {
                 "workload": f"{known.workload}, {finding.workload}",
                 "count": known.count + finding.count,
+                "severity": min(known.severity, finding.severity, key=lambda each: each.rank),
             }
-            merged[key] = heavier.model_copy(update=update)
+            merged[key] = spoken.model_copy(update=update)
     return list(merged.values())
-
-
-def _weight(finding: Finding) -> tuple[int, float]:
-    """Smaller for what weighs more: severity, then the time at stake."""
-    return finding.severity.rank, -(finding.gain_ns or 0.0)

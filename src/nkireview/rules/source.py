@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from nkireview.checks.api import absent_names, generation_of, generations, imports_of
+from nkireview.checks.source import SourceFacts
 from nkireview.checks.subset import carried, constructs, host_calls
 from nkireview.isa.release import LEGACY, Release, Span
 from nkireview.rules.facts import Facts
 from nkireview.rules.finding import Dimension, Evidence, Severity
+from nkireview.rules.lines import by_cause, distinct, located
 from nkireview.rules.rule import Draft, Rule
 
 
@@ -43,14 +46,13 @@ def _absent(facts: Facts) -> Iterator[Draft]:
     source = facts.source
     if source is None:
         return
-    seen: set[str] = set()
-    for use, name in absent_names(source, facts.kernel, facts.release):
-        if use.name in seen:
-            continue
-        seen.add(use.name)
+    for items in by_cause(absent_names(source, facts.kernel, facts.release), lambda item: item[0].name):
+        name = items[0][1]
+        places = distinct(source.at(use.line) for use, _ in items)
         yield Draft(
-            f"{use.name} is not in release {facts.release} ({source.at(use.line)})",
-            (source.at(use.line),),
+            located(f"{name.name} is not in release {facts.release}", places),
+            places,
+            len(items),
             citation=f"aws-neuron-sdk {name.source}",
             change=f"Use {name.use}." if name.use else "",
         )
@@ -67,53 +69,87 @@ def _subset(facts: Facts) -> Iterator[Draft]:
             by_what.setdefault(item.what, []).append(item.line)
             cited[item.what] = item.source
     for what, lines in by_what.items():
+        places = distinct(source.at(line) for line in lines)
         yield Draft(
-            f"the kernel uses {what} ({source.at(lines[0])})",
-            tuple(source.at(line) for line in lines),
+            located(f"the kernel uses {what}", places),
+            places,
             len(lines),
             citation=cited[what],
         )
 
 
 def _carried(facts: Facts) -> Iterator[Draft]:
+    """One finding for each loop."""
     source = facts.source
     if source is None:
         return
-    for item in carried(source, facts.kernel):
-        places = (source.at(item.written), source.at(item.line))
+    for items in by_cause(carried(source, facts.kernel), lambda item: item.line):
+        line, names = items[0].line, ", ".join(item.name for item in items)
+        written = distinct(source.at(item.written) for item in items)
+        places = distinct((*written, source.at(line)))
         if facts.release == LEGACY:
-            text = f"every iteration of the affine_range of line {item.line} reads and writes {item.name} ({places[0]})"
-            yield Draft(text, places)
+            sentence = f"every iteration of the affine_range of line {line} reads and writes {names}"
+            yield Draft(located(sentence, written), places, len(items))
         else:
+            sentence = f"the affine_range of line {line} carries {names} from one iteration to the next"
             yield Draft(
-                f"the affine_range of line {item.line} carries {item.name} from one iteration to the next "
-                f"({places[0]}), which is right in release {facts.release}, where it is a plain range",
+                f"{located(sentence, written)}, which is right in release {facts.release}, where it is a plain range",
                 places,
+                len(items),
                 severity=Severity.note,
             )
 
 
 def _contract(facts: Facts) -> Iterator[Draft]:
+    """Kernels that rely on what nobody says: that several arguments fit, that a size divides, that one tile will do."""
     source = facts.source
     function = source.functions.get(facts.kernel) if source is not None else None
-    if source is None or function is None or not function.args.args:
-        return
-    if ast.get_docstring(function) is None and not any(
-        isinstance(node, ast.Assert) for node in ast.walk(function)
+    if (
+        source is None
+        or function is None
+        or not function.args.args
+        or ast.get_docstring(function) is not None
     ):
-        place = source.at(function.lineno)
-        yield Draft(
-            f"{facts.kernel} neither says nor asserts what shapes and dtypes it takes ({place})", (place,)
-        )
+        return
+    reachable = source.reachable(facts.kernel)
+    loops = any(isinstance(node, ast.For | ast.While | ast.comprehension) for node in _nodes(reachable))
+    divides = any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) for node in _nodes(reachable)
+    )
+    if _checks(reachable) or (len(function.args.args) == 1 and loops and not divides):
+        return
+    place = source.at(function.lineno)
+    yield Draft(
+        f"{facts.kernel} has no docstring and checks nothing of the shapes and dtypes that it takes ({place})",
+        (place,),
+    )
+
+
+def _nodes(functions: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for function in functions:
+        yield from ast.walk(function)
+
+
+def _checks(functions: Iterable[ast.AST]) -> bool:
+    """True where functions assert or raise, or call what by its name checks."""
+    for node in _nodes(functions):
+        if isinstance(node, ast.Assert | ast.Raise):
+            return True
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if any(word in called.lower() for word in ("assert", "check", "valid")):
+                return True
+    return False
 
 
 def _hosted(facts: Facts) -> Iterator[Draft]:
     source = facts.source
     if source is None:
         return
-    for item in host_calls(source, facts.kernel):
-        place = source.at(item.line)
-        yield Draft(f"the kernel calls {item.name} while it is compiled ({place})", (place,))
+    for items in by_cause(host_calls(source, facts.kernel), lambda item: item.name):
+        places = distinct(source.at(item.line) for item in items)
+        sentence = f"the kernel calls {items[0].name} while it is compiled"
+        yield Draft(located(sentence, places), places, len(items))
 
 
 def _literal(facts: Facts) -> Iterator[Draft]:
@@ -121,38 +157,63 @@ def _literal(facts: Facts) -> Iterator[Draft]:
     function = source.functions.get(facts.kernel) if source is not None else None
     if source is None or function is None:
         return
-    names = {item.arg for item in function.args.args}
-    asked = {
-        node.value.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Attribute) and node.attr == "shape" and isinstance(node.value, ast.Name)
-    }
-    fixed = [node for node in ast.walk(function) if isinstance(node, ast.Call) and _fixed_shape(node)]
-    if fixed and not asked & names and not any(isinstance(node, ast.Assert) for node in ast.walk(function)):
-        place = source.at(fixed[0].lineno)
-        many = f"{len(fixed)} places" if len(fixed) > 1 else "one place"
+    said = set(re.findall(r"\d+", ast.get_docstring(function) or ""))
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    unsaid = [node for node in calls if not _fixed_shape(node) <= said]
+    if unsaid and not _asks_shapes(source, function) and not _checks(source.reachable(facts.kernel)):
+        places = distinct(source.at(node.lineno) for node in unsaid)
+        many = f"{len(unsaid)} places" if len(unsaid) > 1 else "one place"
         yield Draft(
-            f"{facts.kernel} writes its shapes out in {many} and checks none of its arguments ({place})",
-            (place,),
-            len(fixed),
+            f"{facts.kernel} writes its shapes out in {many} and neither states nor checks those of its arguments "
+            f"({places[0]})",
+            places,
+            len(unsaid),
         )
 
 
-def _fixed_shape(node: ast.AST) -> bool:
-    if (
-        not isinstance(node, ast.Call)
-        or not isinstance(node.func, ast.Attribute)
-        or node.func.attr != "ndarray"
-    ):
-        return False
+def _asks_shapes(source: SourceFacts, function: ast.FunctionDef) -> bool:
+    """True where the kernel, or a function that it hands an argument to, takes the shape of an argument."""
+    names = {item.arg for item in function.args.args}
+    if _shaped(function) & names:
+        return True
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        called = source.functions.get(node.func.id)
+        if called is not None:
+            given = [*zip([item.arg for item in called.args.args], node.args, strict=False)]
+            given += [(item.arg, item.value) for item in node.keywords if item.arg]
+            handed = {name for name, value in given if isinstance(value, ast.Name) and value.id in names}
+            if _shaped(called) & handed:
+                return True
+    return False
+
+
+def _shaped(function: ast.FunctionDef) -> set[str]:
+    """The names whose shape a function takes."""
+    return {
+        node.value.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("shape", "ndim")
+        and isinstance(node.value, ast.Name)
+    }
+
+
+def _fixed_shape(node: ast.Call) -> frozenset[str]:
+    """The sizes of a tile whose shape is written out; none where it is not, or is the shape of a statistic."""
+    if not isinstance(node.func, ast.Attribute) or node.func.attr != "ndarray":
+        return frozenset()
     shape = next(
         (item.value for item in node.keywords if item.arg == "shape"), node.args[0] if node.args else None
     )
     if not isinstance(shape, ast.Tuple):
-        return False
+        return frozenset()
     sizes = [item.value for item in shape.elts if isinstance(item, ast.Constant)]
     # one column is the shape of a statistic, whatever the input
-    return len(sizes) == len(shape.elts) and any(size != 1 for size in sizes[1:])
+    if len(sizes) != len(shape.elts) or all(size == 1 for size in sizes[1:]):
+        return frozenset()
+    return frozenset(str(size) for size in sizes)
 
 
 _GUIDE = "aws-neuron-sdk nki/get-started/nki-language-guide.rst"

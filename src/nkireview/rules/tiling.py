@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.checks.lanes import Lanes, lanes
 from nkireview.isa.enums import Engine
+from nkireview.isa.table import ROWS
 from nkireview.program.interning import Ints, intern, members
 from nkireview.rules.case import Case, scheduled, share
 from nkireview.rules.finding import Dimension, Evidence, Severity
@@ -20,41 +22,79 @@ SMALL = 128
 
 
 def _few_partitions(case: Case) -> Iterator[Draft]:
-    """Row blocks of at most half the partitions, of a tensor whose next block is moved in the same way."""
+    """Row blocks of at most half the partitions, of a tensor whose next block is moved in the same way.
+
+    Only tiles that are worked on row by row count: what a matmul contracts has the rows of one sum, and the next ones
+    belong to another. The rows of a matmul's result are its stationary columns, of which there must be more.
+    """
     moves = case.survey.moves
-    lanes = case.hardware.partitions
-    held = np.flatnonzero((moves.partitions > 0) & (moves.partitions <= lanes // 2))
-    blocks = []
-    for rows in alike(case, held):
-        beside = neighbours(case, rows, _next_block(case, moves.hbm[rows], moves.partitions[rows]))
-        if beside.any():
-            blocks.append(rows[beside])
+    most = case.hardware.partitions
+    blocks: list[tuple[Ints, int]] = []
+    for rows in alike(case, np.flatnonzero((moves.partitions > 0) & (moves.partitions <= most // 2))):
+        beside = rows[neighbours(case, rows, _next_block(case, moves.hbm[rows], moves.partitions[rows]))]
+        if len(beside):
+            blocks.append((beside, len(np.unique(case.program.columns.access_base[moves.hbm[beside]]))))
     if not blocks:
         return
-    rows = np.concatenate(blocks)
-    count = int(np.bincount(moves.partitions[rows]).argmax())
-    rows = rows[moves.partitions[rows] == count]
+    flow = lanes(case.program, case.survey.uses, ROWS)
+    tiles = np.where(moves.loads, moves.target, moves.source)
+    more = _more_columns(case, flow)
+    free = [(rows[~flow.contracted[tiles[rows]] & more[tiles[rows]]], many) for rows, many in blocks]
+    free = [(rows, many) for rows, many in free if len(rows)]
+    if not free:
+        return
+    sizes = np.concatenate([moves.partitions[rows] for rows, _ in free])
+    count = int(np.bincount(sizes).argmax())
+    free = [(rows[moves.partitions[rows] == count], many) for rows, many in free]
+    rows = np.concatenate([rows for rows, _ in free])
+    taken = min(most, count * max(many for rows, many in free if len(rows)))
+    mine = np.unique(flow.group[tiles[rows]])
     work = case.survey.work
     vector = np.isin(work.engine, [Engine.vector.value, Engine.scalar.value, Engine.gpsimd.value])
-    lanes_of = work.instruction[vector & (work.partitions == count)]
+    used = case.survey.uses
+    near = np.isin(work.instruction, used.instruction[np.isin(flow.group[used.buffer], mine)])
+    lanes_of = work.instruction[vector & near & (work.partitions == count)]
     if not len(lanes_of):
         return
     instructions = np.concatenate([moves.instruction[rows], lanes_of])
-    gain = case.stake(instructions, count / lanes)
+    gain = case.stake(instructions, count / taken)
     if not case.worth(gain):
         return
     names = case.labels(np.unique(moves.hbm_buffer[rows]).tolist())
     yield case.draft(
         Severity.major,
-        f"tiles of {names} have {count} of {lanes} partitions, although the next rows are there: {len(lanes_of)} "
-        f"instructions and {len(rows)} DMAs leave {lanes - count} lanes idle, {share(gain, case.total_ns)} of the "
+        f"tiles of {names} have {count} of {most} partitions, although the next rows are there: {len(lanes_of)} "
+        f"instructions and {len(rows)} DMAs leave {most - count} lanes idle, {share(gain, case.total_ns)} of the "
         "predicted time",
         np.concatenate([lanes_of, moves.instruction[rows]]),
         gain_ns=gain,
-        group=names,
-        change=f"take {lanes} rows of {names} at a time: an instruction takes as long for {lanes} partitions as "
+        group="few partitions",
+        change=f"take {taken} rows of {names} at a time: an instruction takes as long for {taken} partitions as "
         f"for {count}",
     )
+
+
+def _more_columns(case: Case, flow: Lanes) -> NDArray[np.bool_]:
+    """By buffer: False where its rows are the columns of a stationary tile, and no other meets the same moving tile."""
+    matmuls = case.runs("nc_matmul")
+    target = case.buffers(case.operand(matmuls, "dst"))
+    moving, stationary = (case.operand(matmuls, name) for name in ("moving", "stationary"))
+    origin = _origin(case, moving)
+    met, counts = np.unique(np.unique(np.stack([origin, stationary]), axis=1)[0], return_counts=True)
+    shared = flow.group[target[np.isin(origin, met[counts > 1])]]
+    found: NDArray[np.bool_] = ~flow.product | np.isin(flow.group, shared)
+    return found
+
+
+def _origin(case: Case, accesses: Ints) -> Ints:
+    """Where the content of tiles comes from: what a DMA loads into the buffer, else the access itself."""
+    moves = case.survey.moves
+    found: Ints = accesses.copy()
+    source = np.full(case.program.columns.buffers, -1, np.int64)
+    source[moves.target[moves.loads]] = moves.source_access[moves.loads]
+    loaded = source[case.buffers(accesses)]
+    found[loaded >= 0] = -2 - loaded[loaded >= 0]
+    return found
 
 
 def _next_block(case: Case, accesses: Ints, partitions: Ints) -> Ints:
@@ -80,10 +120,10 @@ def _short_rows(case: Case) -> Iterator[Draft]:
         step = base + work.free[rows]
         beside = (np.isin(step, base) | np.isin(base, step)) & (target >= 0)
         if int(beside.sum()) >= 4 and _one_tile(case, target[beside]):
-            parts.append(rows[beside])
-    if not parts:
+            parts.append(rows[beside] if _at_once(case, instructions[beside]) else rows[:0])
+    rows = np.concatenate([*parts, held[:0]])
+    if not len(rows):
         return
-    rows = np.concatenate(parts)
     clock = case.hardware.clocks["vector"]
     fixed = case.figures.number("vector.overhead_cycles") / clock
     spent = work.free[rows] / clock
@@ -99,8 +139,49 @@ def _short_rows(case: Case) -> Iterator[Draft]:
         work.instruction[rows],
         gain_ns=gain,
         group=", ".join(case.places(work.instruction[rows])),
-        change="work on the whole tile with one instruction, or on pieces of some hundred elements a partition",
+        change="work on what lies side by side with one instruction: up to "
+        f"{_beside(case, parts):,} elements a partition",
     )
+
+
+def _beside(case: Case, parts: list[Ints]) -> int:
+    """The elements a partition of the largest stretch that instructions cut into pieces."""
+    work = case.survey.work
+    found = [
+        int(work.free[rows[0]]) * len(np.unique(case.operand(work.instruction[rows], "dst")))
+        for rows in parts
+        if len(rows)
+    ]
+    return max(found)
+
+
+def _at_once(case: Case, instructions: Ints) -> bool:
+    """True where nothing that the instructions read is written between them, by one of them or by another."""
+    used = case.survey.uses
+    first, last = int(instructions.min()), int(instructions.max())
+    inside = (used.instruction >= first) & (used.instruction <= last)
+    mine = np.isin(used.instruction, instructions)
+    target = case.buffers(case.operand(instructions, "dst"))
+    read = mine & used.reads & ~used.writes
+    # a tile that each of them reads as it then is
+    several = _repeated(used.access[read])
+    written = used.access[inside & used.writes & ~mine]
+    if np.isin(case.buffers(several), case.buffers(written)).any():
+        return False
+    # a piece that one makes and another reads
+    own = case.operand(instructions, "dst")
+    back = read & np.isin(used.buffer, target) & np.isin(used.access, own)
+    made = dict(zip(instructions.tolist(), own.tolist(), strict=True))
+    return all(
+        made[int(at)] == int(access)
+        for at, access in zip(used.instruction[back], used.access[back], strict=True)
+    )
+
+
+def _repeated(values: Ints) -> Ints:
+    known, counts = np.unique(values, return_counts=True)
+    found: Ints = known[counts > 1]
+    return found
 
 
 def _by_target(case: Case, rows: Ints) -> list[Ints]:
@@ -132,13 +213,19 @@ def _shallow(case: Case) -> Iterator[Draft]:
     if len(of):
         chained = np.bincount(of.reshape(-1), weights=added)[of.reshape(-1)] > 0
     rows = matmuls[chained]
+    length = 0
+    if len(rows):
+        number = of.reshape(-1)
+        begun = np.maximum(np.bincount(number, weights=~added), 1)
+        length = int(np.median((np.bincount(number) / begun)[number[chained]]))
     yield from _underfilled(
         case,
         rows,
         work.rows,
+        length,
         "rows",
         "each adds {count} rows of the contraction to a result that several such matmuls make",
-        "put {lanes} rows of the contraction on the partitions: one matmul instead of {times}",
+        "put {taken} rows of the contraction on the partitions: one matmul instead of {times}",
     )
 
 
@@ -157,9 +244,10 @@ def _thin(case: Case) -> Iterator[Draft]:
         case,
         rows,
         work.columns,
+        int(np.median(counts[counts > 1])) if len(rows) else 0,
         "columns",
         "each takes {count} columns of a stationary tile whose next columns meet the same moving tile",
-        "give each matmul {lanes} columns of the stationary tile: one instead of {times}",
+        "give each matmul {taken} columns of the stationary tile: one instead of {times}",
     )
 
 
@@ -175,23 +263,29 @@ def _siblings(case: Case, accesses: Ints) -> NDArray[np.bool_]:
     return np.isin(accesses, held[beside])
 
 
-def _underfilled(case: Case, rows: Ints, filled: Ints, what: str, how: str, change: str) -> Iterator[Draft]:
+def _underfilled(
+    case: Case, rows: Ints, filled: Ints, pieces: int, what: str, how: str, change: str
+) -> Iterator[Draft]:
+    """Matmuls that fill little of the array; `pieces`: as many of them as one result or moving tile has."""
     work = case.survey.work
-    lanes = case.hardware.partitions
+    lanes_there = case.hardware.partitions
     if not len(rows):
         return
-    gain = case.stake(work.instruction[rows], filled[rows] / lanes)
+    count = int(np.bincount(filled[rows]).argmax())
+    times = min(lanes_there // count, pieces)
+    if times < 2:
+        return
+    gain = case.stake(work.instruction[rows], np.maximum(1 / times, filled[rows] / lanes_there))
     if not case.worth(gain):
         return
-    count = int(np.bincount(filled[rows]).argmax())
     yield case.draft(
         Severity.major,
-        f"{len(rows)} matmuls fill {count} of {lanes} PE {what}: {how.format(count=count)}; "
+        f"{len(rows)} matmuls fill {count} of {lanes_there} PE {what}: {how.format(count=count)}; "
         f"{share(gain, case.total_ns)} of the predicted time",
         work.instruction[rows],
         gain_ns=gain,
         group=", ".join(case.places(work.instruction[rows])),
-        change=change.format(lanes=lanes, times=max(lanes // count, 2)),
+        change=change.format(taken=count * times, times=times),
     )
 
 
@@ -208,11 +302,12 @@ def _short_moving(case: Case) -> Iterator[Draft]:
     rows = matmuls[beside & np.isin(stationary, tiles[counts > 1])]
     if not len(rows):
         return
-    gain = case.stake(work.instruction[rows], work.free[rows] / least)
+    count = int(np.bincount(work.free[rows]).argmax())
+    pieces = int(np.median(counts[counts > 1]))
+    taken = min(case.hardware.moving_free_max("float32") // count, pieces) * count
+    gain = case.stake(work.instruction[rows], np.maximum(count / taken, work.free[rows] / least))
     if not case.worth(gain):
         return
-    count = int(np.bincount(work.free[rows]).argmax())
-    limit = case.hardware.moving_free_max("float32")
     yield case.draft(
         Severity.major,
         f"{len(rows)} matmuls move {count} columns each through the same stationary tile, side by side; one takes "
@@ -220,7 +315,7 @@ def _short_moving(case: Case) -> Iterator[Draft]:
         work.instruction[rows],
         gain_ns=gain,
         group=", ".join(case.places(work.instruction[rows])),
-        change=f"move up to {limit} columns with one matmul",
+        change=f"move {taken} columns with one matmul",
     )
 
 
@@ -249,7 +344,7 @@ RULES = (
         "need at least 128 elements a partition to be efficient.",
         scheduled(_short_rows),
         citation=f"{_PERF}:404-455",
-        suppresses=frozenset({"NKR163"}),
+        suppresses=frozenset({"NKR151", "NKR161", "NKR163"}),
     ),
     Rule(
         "NKR142",

@@ -24,6 +24,8 @@ Response = tuple[dict[str, Any], list[bytes]]
 def call(header: dict[str, Any], blobs: list[bytes]) -> Response:
     """Call a function of a file: {"result": tree} with blobs, or {"error": {type, message, file, line}}.
 
+    `type` is that of what the file raised; empty where the message is a sentence of ours.
+
     header: `file`, `function`, `arguments` (the encoded pair of positional arguments and keyword arguments),
     `float64` (floating arrays arrive as float64), `seeded` (the one argument is a seed: it is passed as `seed` or as
     first argument if the function takes it, and NumPy's, Python's and torch's global generators are seeded with it).
@@ -41,7 +43,7 @@ def prepare(header: dict[str, Any], blobs: list[bytes]) -> Callable[[dict[str, A
         module = load_module(file)
         function = _find(module, header["function"], file)
     except LoadError as error:
-        failure = _error(type(error).__name__, error.reason, error.file, error.line)
+        failure = _error("", error.reason, error.file, error.line)
         return lambda header, blobs: (failure, [])
     return partial(_call, file, module, function)
 
@@ -60,7 +62,7 @@ def _call(
             args, kwargs = _seeded(function, args[0], kwargs)
         result, result_blobs = encode(function(*args, **kwargs), "result")
     except TreeError as error:
-        return _error(type(error).__name__, str(error), str(file), 0), []
+        return _error("", str(error), str(file), 0), []
     except MemoryError:
         raise
     except Exception as error:

@@ -47,6 +47,7 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Response:
     sys.path[:0] = header["paths"]
     modules.install()
     stubs.install()
+    sys.breakpointhook = _no_debugger
     try:
         with loading(state):
             module = load_module(Path(header["file"]))
@@ -58,6 +59,10 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Response:
         return {"error": _describe(error), "stubs": list(stubs.used)}, []
     found = {"stubs": list(stubs.used), "file_target": os.environ.get(TARGET_VARIABLE)}
     return found, [program]
+
+
+def _no_debugger(*args: Any, **kwargs: Any) -> None:
+    """What ``breakpoint()`` does where nobody sits at a terminal."""
 
 
 def _function(module: Any, name: str) -> Callable[..., Any]:

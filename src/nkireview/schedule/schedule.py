@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,7 +199,7 @@ class _Inputs:
     skipped: frozenset[int]
     own: frozenset[int]
     at: list[int]
-    cells: list[Sequence[int]]
+    cell: list[int]
     use: list[int]
     depends: Mapping[int, Sequence[int]]
     registers: Mapping[int, Sequence[int]]
@@ -209,7 +210,7 @@ class _Inputs:
         factor = np.ones(len(plan.program)) if scale is None else np.asarray(scale, np.float64)
         queue = np.where(priced.is_dma & priced.stores & (priced.lane == SYNC), STORES, priced.lane)
         of_buffer, of_place = plan.storage.of_buffer, plan.cells.of_place
-        of_access = plan.cells.of_access
+        touched_at, cell, use = _touched(plan)
         explicit = np.flatnonzero(np.diff(columns.dependency_at))
         return cls(
             queue=queue.tolist(),
@@ -221,9 +222,9 @@ class _Inputs:
             is_dma=priced.is_dma.tolist(),
             skipped=frozenset(np.flatnonzero(factor == 0).tolist()),
             own=frozenset(cell for buffer in unshared for cell in of_place[int(of_buffer[buffer])]),
-            at=columns.operand_at.tolist(),
-            cells=[of_access[access] if access >= 0 else () for access in columns.operand.tolist()],
-            use=(plan.storage.use & (READS | WRITES)).tolist(),
+            at=touched_at.tolist(),
+            cell=cell.tolist(),
+            use=use.tolist(),
             depends={
                 index: columns.dependency[
                     columns.dependency_at[index] : columns.dependency_at[index + 1]
@@ -232,6 +233,19 @@ class _Inputs:
             },
             registers=_register_cells(plan),
         )
+
+
+def _touched(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+    """The cells that instructions touch and what they do to them, one after the other, and where each one's begin."""
+    columns, of_access = plan.program.columns, plan.cells.of_access
+    counts = np.array([*map(len, of_access), 0], np.int64)  # the last for operand -1, which touches nothing
+    begins = np.cumsum(counts) - counts
+    cells = np.fromiter(chain.from_iterable(of_access), np.int64, int(counts.sum()))
+    each = counts[columns.operand]
+    ends = np.append(0, np.cumsum(each))
+    at = np.arange(int(ends[-1])) - np.repeat(ends[:-1] - begins[columns.operand], each)
+    use = np.repeat(plan.storage.use & (READS | WRITES), each)
+    return ends[columns.operand_at], cells[at], use
 
 
 def _register_cells(plan: Plan) -> dict[int, tuple[int, ...]]:
@@ -265,7 +279,7 @@ def _run(
     )
     free, last = queues.free, queues.last
     arrivals, of_place = plan.arrivals, plan.cells.of_place
-    at_operand, of_operand, uses, own = inputs.at, inputs.cells, inputs.use, inputs.own
+    touched_at, cells_of, uses, own = inputs.at, inputs.cell, inputs.use, inputs.own
     skipped, depends, registers = inputs.skipped, inputs.depends, inputs.registers
     is_dma, queue_of, held_of, latency_of = inputs.is_dma, inputs.queue, inputs.held, inputs.latency
     transfers, transfer_of, engines_of, hbm_of = queues.transfers, inputs.transfer, inputs.engines, inputs.hbm
@@ -280,19 +294,20 @@ def _run(
         dma = is_dma[index]
         if dma and queue >= SYNC and queues.issued > at:
             at = queues.issued
-        first, stop_at = at_operand[index], at_operand[index + 1]
-        touched = list(zip(of_operand[first:stop_at], uses[first:stop_at], strict=True))
-        if index in registers:
-            touched.append((registers[index], READS | WRITES))
-        for held_cells, use in touched:
-            for cell in held_cells:
-                if written[cell] > at and (of_queue[cell] != queue or (use == READS)):
-                    if use & READS:
-                        at, wait, by = written[cell], _DATA, writer[cell]
-                    elif cell not in own:
-                        at, wait, by = written[cell], _REWRITE, writer[cell]
-                if use & WRITES and read[cell] > at and cell not in own:
-                    at, wait, by = read[cell], _REUSE, reader[cell]
+        touched = range(touched_at[index], touched_at[index + 1])
+        for slot in touched:
+            cell, use = cells_of[slot], uses[slot]
+            if written[cell] > at and (use == READS or of_queue[cell] != queue):
+                if use & READS:
+                    at, wait, by = written[cell], _DATA, writer[cell]
+                elif cell not in own:
+                    at, wait, by = written[cell], _REWRITE, writer[cell]
+            if use & WRITES and read[cell] > at and cell not in own:
+                at, wait, by = read[cell], _REUSE, reader[cell]
+        named = registers.get(index, ()) if registers else ()
+        for cell in named:
+            if max(written[cell], read[cell]) > at:
+                at, wait, by = max(written[cell], read[cell]), _DATA, writer[cell]
         if index in arrivals:
             for place, before in arrivals[index]:
                 if own and own.issuperset(of_place[place]):
@@ -336,12 +351,15 @@ def _run(
             slices.ready.append(ready)
         if ready > queues.latest:
             queues.latest, queues.latest_slice = ready, number
-        for held_cells, use in touched:
-            for cell in held_cells:
-                if use & READS and done > read[cell]:
-                    read[cell], reader[cell] = done, number
-                if use & WRITES:
-                    written[cell], writer[cell], of_queue[cell] = ready, number, -1 if dma else queue
+        for slot in touched:
+            cell, use = cells_of[slot], uses[slot]
+            if use & READS and done > read[cell]:
+                read[cell], reader[cell] = done, number
+            if use & WRITES:
+                written[cell], writer[cell], of_queue[cell] = ready, number, -1 if dma else queue
+        for cell in named:
+            read[cell] = written[cell] = ready
+            reader[cell] = writer[cell] = number
         if inputs.depends:
             state.last[index] = ready, number
         number += 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import gc
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
@@ -36,12 +38,15 @@ class Timing:
     @cached_property
     def plan(self) -> Plan:
         """Costs and dependences, worked out once."""
-        return Plan.of(self.program, self._parameters, self._trips)
+        with _without_collection():
+            return Plan.of(self.program, self._parameters, self._trips)
 
     @cached_property
     def timeline(self) -> Timeline:
         """The schedule as the program is."""
-        return schedule(self.plan)
+        plan = self.plan
+        with _without_collection():
+            return schedule(plan)
 
     @property
     def total_ns(self) -> float:
@@ -56,8 +61,22 @@ class Timing:
 
     def without(self, scale: NDArray[np.float64] | None = None, unshared: Collection[int] = ()) -> float:
         """The predicted time with instructions scaled and buffers unshared."""
-        return schedule(self.plan, scale, unshared).total_ns
+        plan = self.plan
+        with _without_collection():
+            return schedule(plan, scale, unshared).total_ns
 
     def stake(self, scale: NDArray[np.float64] | None = None, unshared: Collection[int] = ()) -> float:
         """The time that `without` saves, in ns; never negative."""
         return max(0.0, self.total_ns - self.without(scale, unshared))
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No search for cycles: none are made, and looking for them among a million slices costs more than the slices."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

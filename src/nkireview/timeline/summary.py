@@ -133,19 +133,20 @@ def critical_path(timeline: Timeline) -> Path:
     if not len(timeline):
         return Path(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
     found: list[tuple[int, float, bool]] = []
+    starts, stops, readies = timeline.start.tolist(), timeline.stop.tolist(), timeline.ready.tolist()
+    blockers = timeline.blocker.tolist()
     at = int(np.argmax(np.maximum(timeline.ready, timeline.stop)))
-    until = float(max(timeline.ready[at], timeline.stop[at]))
+    until = max(readies[at], stops[at])
     while at >= 0:
-        start, stop = float(timeline.start[at]), float(timeline.stop[at])
+        start, stop, blocker = starts[at], stops[at], blockers[at]
         if until > stop:
             found.append((at, until - stop, True))
-        if min(until, stop) > start:
-            found.append((at, min(until, stop) - start, False))
-        blocker = int(timeline.blocker[at])
+            until = stop
+        if until > start:
+            found.append((at, until - start, False))
         until = start
         if blocker >= 0:
-            ends = float(timeline.stop[blocker]), float(timeline.ready[blocker])
-            free = min((end for end in ends if end <= start), default=start, key=lambda end: start - end)
+            free = max((end for end in (stops[blocker], readies[blocker]) if end <= start), default=start)
             if start > free:
                 found.append((at, start - free, True))
                 until = free

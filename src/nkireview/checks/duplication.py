@@ -1,0 +1,65 @@
+"""Duplication: elements of an output that several cores of a logical core store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nkireview.checks.extent import Extents
+from nkireview.checks.transfers import Transfers
+from nkireview.program.interning import Ints
+from nkireview.program.program import Program
+from nkireview.program.storage import READS, Storage
+
+
+@dataclass(frozen=True, eq=False)
+class Duplicated:
+    """Stores of several cores into one output: `bytes` of it are stored by more than one core, of `distinct` in all.
+
+    `instructions` are all stores into it that add to nothing.
+    """
+
+    buffer: int
+    cores: int
+    bytes: int
+    distinct: int
+    instructions: Ints
+
+
+def duplicated(program: Program, moves: Transfers, stored: Storage) -> tuple[Duplicated, ...]:
+    """The outputs of which several cores store the same elements; a store that adds to what is there does not count.
+
+    Left out are outputs of which some address is made on the device.
+    """
+    outputs = {int(program.columns.access_buffer[output.access]) for output in program.outputs}
+    core = np.array([stream.core for stream in program.streams], np.int64)[moves.stream]
+    extents = Extents(program)
+    found = []
+    for buffer in sorted(outputs):
+        rows = np.flatnonzero((moves.target == buffer) & ~_adds(program, moves, stored))
+        cores = np.unique(core[rows])
+        if len(cores) < 2:
+            continue
+        parts = [extents.distinct(moves.target_access[rows[core[rows] == number]]) for number in cores]
+        union = extents.distinct(moves.target_access[rows])
+        known = [part for part in parts if part is not None]
+        if union is None or len(known) < len(parts):
+            continue
+        twice = sum(known) - union
+        if twice > 0:
+            found.append(
+                Duplicated(buffer, len(cores), twice // (len(cores) - 1), union, moves.instruction[rows])
+            )
+    return tuple(found)
+
+
+def _adds(program: Program, moves: Transfers, stored: Storage) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which transfers also read their target."""
+    columns = program.columns
+    found = np.zeros(len(moves), bool)
+    for at, instruction in enumerate(moves.instruction.tolist()):
+        span = slice(int(columns.operand_at[instruction]), int(columns.operand_at[instruction + 1]))
+        mine = columns.operand[span] == moves.target_access[at]
+        found[at] = bool((stored.use[span][mine] & READS).any())
+    return found
