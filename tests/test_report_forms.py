@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pydantic
 import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -30,6 +31,7 @@ from report_kit import (
     unexecuted,
     wrong_finding,
 )
+from sarif_pydantic import Sarif
 
 from nkireview.record import ReviewRecord
 from nkireview.report import machine
@@ -227,6 +229,19 @@ def test_markdown_of_a_review_that_ended_early() -> None:
 @every_sample
 def test_sarif_validates(make: Any) -> None:
     validate(sarif(make()), json.loads((DATA / "sarif_essential.schema.json").read_text(encoding="utf-8")))
+
+
+@every_sample
+def test_sarif_is_read_by_an_independent_model_of_2_1_0(make: Any) -> None:
+    read = Sarif.model_validate_json(sarif(make()))
+    assert read.version == "2.1.0" and len(read.runs) == 1
+
+
+def test_the_independent_model_can_refuse() -> None:
+    made = json.loads(sarif(bad()))
+    made["runs"][0]["results"][0]["level"] = "fatal"
+    with pytest.raises(pydantic.ValidationError):
+        Sarif.model_validate(made)
 
 
 def test_the_sarif_schema_can_refuse() -> None:
