@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from layers import held
 
 from nkireview.runner import ForkServer, Job, Limits, Outcome, RunnerError, pool
 from nkireview.runner.job import size
@@ -237,14 +238,6 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
     except OSError:
         return True
-
-
-def held(outcome: Outcome, *layers: str) -> None:
-    """Skip the test where this machine lacks a layer, which the outcome must then say with a reason."""
-    for layer in layers:
-        if layer not in outcome.held:
-            assert any(each.startswith(f"{layer}: ") for each in outcome.not_held)
-            pytest.skip(f"this kernel does not grant the layer, and the report says so: {outcome.not_held}")
 
 
 def test_a_job_that_returns(run: Run) -> None:

@@ -53,7 +53,8 @@ def from_file(
 
     A file that may not be run needs neither: its review ends with what its source says.
     """
-    barred = path.is_file() and _barred(path, kernel)
+    source, failure = _source(path) if path.is_file() else (None, None)
+    barred = source is not None and bool(forbidden(source, kernel or ""))
     if need_reference and reference is None and not barred:
         raise UsageError(
             f"{path}: nothing to compare with; give --reference FILE:FUNCTION, or the path of a task folder"
@@ -70,7 +71,8 @@ def from_file(
         made = Called(Callee.parse(inputs_from, "--inputs-from"), {})
     else:
         made = Drawn(_parsed(inputs))
-    source, failure = _source(path)
+    if not path.is_file():
+        source, failure = _source(path)
     chosen = kernel or ""
     if source is not None:
         try:
@@ -114,12 +116,6 @@ def _check_names(path: Path, source: SourceFacts, kernel: str, given: Mapping[st
     for name in given:
         if name not in tensors and name not in known:
             raise UsageError(f"{path}: --input {name}: {kernel}({listed}) has no parameter of that name")
-
-
-def _barred(path: Path, kernel: str | None) -> bool:
-    """True where the source forbids to run a file."""
-    source, _ = _source(path)
-    return source is not None and bool(forbidden(source, kernel or ""))
 
 
 def from_task(

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nkireview.checks.boxes import Box, box_of, overlap
 from nkireview.execute.flow import RegisterUse, register_use
 from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Flow, Role, Row
-from nkireview.program.call import CallView, Tile
+from nkireview.program.call import CallView
 from nkireview.program.interning import Ints, by_opcode
 from nkireview.program.loops import Nest, nests
 from nkireview.program.program import Program
@@ -42,8 +43,6 @@ VISITS = 32
 _RESETS = frozenset({"reset", "reset_reduce", "load_reduce"})
 _BUFFER = -1
 _NOTHING: Mapping[int, int] = {}
-
-Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class _Lengths:
         self._recipes, recipe = _recipes(scope)
         self._recipe: list[int] = recipe.tolist()
         self._position: list[int] = scope.positions.of.tolist()
-        self._boxes = [_box(scope.tile(access)) for access in scope.positions.first.tolist()]
+        self._boxes = [box_of(scope.tile(access)) for access in scope.positions.first.tolist()]
         self._content: dict[int, dict[int, int]] = {}
         self._before: dict[int, int] = {}
         self._registers: dict[Engine, int] = {}
@@ -245,7 +244,7 @@ class _Lengths:
         yield 0
         for view, length in content.items():
             other = None if view == _BUFFER else self._box(view)
-            if box is None or other is None or _overlap(box, other):
+            if box is None or other is None or overlap(box, other):
                 yield length
 
     def _write(self, slot: int, length: int) -> None:
@@ -263,21 +262,6 @@ class _Lengths:
 
     def _box(self, access: int) -> Box | None:
         return self._boxes[self._position[access]]
-
-
-def _box(tile: Tile) -> Box | None:
-    """Partitions and bits within one that an access may touch (half open); None in HBM and where unknown."""
-    access = tile.access
-    steps = access.partition is not None and access.pattern[access.partition][0] == tile.row
-    plain = access.table is None and access.index is None and not access.bounds
-    if not (tile.on_chip and tile.row and plain and (steps or access.partitions == 1)):
-        return None
-    first, (low, high) = tile.first_partition, tile.free_range
-    return first, first + access.partitions, low * tile.bits, (high + 1) * tile.bits
-
-
-def _overlap(box: Box, other: Box) -> bool:
-    return box[0] < other[1] and other[0] < box[1] and box[2] < other[3] and other[2] < box[3]
 
 
 def _recipes(scope: Scope) -> tuple[list[_Recipe], Ints]:
