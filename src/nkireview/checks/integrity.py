@@ -11,6 +11,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import resources
 
 from nkireview.checks.source import SourceFacts
@@ -46,6 +47,7 @@ class Trespass:
     line: int
 
 
+@lru_cache(maxsize=16)
 def forbidden(source: SourceFacts, kernel: str = "") -> tuple[Trespass, ...]:
     """What forbids to run a file, in order of its lines; empty where nothing does.
 

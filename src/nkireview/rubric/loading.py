@@ -24,7 +24,6 @@ from nkireview.rules.finding import Dimension
 from nkireview.validation import Table, sentences, suggestion
 
 RUBRIC_FILE = "rubric.toml"
-DEFAULT = "default"
 
 
 class RubricError(ValueError):

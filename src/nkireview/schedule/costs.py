@@ -26,7 +26,6 @@ _LANE = {
     Engine.gpsimd: GPSIMD,
     Engine.sync: SYNC,
 }
-_FUNCTIONS = ("op",)
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,8 @@ class _Price:
         elif lane == VECTOR:
             fast = per_element < 1
             cycles += figures.number("vector.perf_mode_overhead_cycles" if fast else "vector.overhead_cycles")
-        clock = figures.number(f"{name}.clock_ghz") if lane != SYNC else figures.number("gpsimd.clock_ghz")
+        # no document gives the Sync engine a clock; nothing legal computes there
+        clock = figures.number(f"{'gpsimd' if lane == SYNC else name}.clock_ghz")
         latency = "scalar" if lane == SCALAR else "vector"
         return Cost(lane, cycles / clock, figures.number(f"{latency}.pipeline_latency_ns"), table=table)
 

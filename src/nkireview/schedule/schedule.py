@@ -36,10 +36,7 @@ _NOTHING, _ORDER, _DATA, _REUSE, _REWRITE, _, _, _NAMED = (int(wait) for wait in
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What of a program does not change between schedules: costs, cells and who takes over whose memory.
-
-    `touched` names for each instruction the buffers' pieces it touches: operand by operand, cells and use.
-    """
+    """What of a program does not change between schedules: costs, cells and who takes over whose memory."""
 
     program: Program
     storage: Storage
