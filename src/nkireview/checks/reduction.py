@@ -19,18 +19,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from nkireview.checks.boxes import Box, box_of, overlap
+from nkireview.checks.recipes import recipes
 from nkireview.execute.flow import RegisterUse, register_use
 from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Flow, Role, Row
 from nkireview.program.call import CallView
-from nkireview.program.interning import Ints, by_opcode
 from nkireview.program.loops import Nest, nests
 from nkireview.program.program import Program
-from nkireview.program.scope import Scope, distinct_calls
+from nkireview.program.scope import Scope
 from nkireview.program.storage import WHOLE, Storage, role_of, storage
 
 ROUNDING = frozenset({"add", "subtract", "multiply", "average"})
@@ -126,7 +124,7 @@ class _Lengths:
         self._access: list[int] = columns.operand.tolist()
         self._place: list[int] = held.place.tolist()
         self._whole: list[int] = (held.use & WHOLE).tolist()
-        self._recipes, recipe = _recipes(scope)
+        self._recipes, recipe = recipes(scope, _recipe, _unknown)
         self._recipe: list[int] = recipe.tolist()
         self._position: list[int] = scope.positions.of.tolist()
         self._boxes = [box_of(scope.tile(access)) for access in scope.positions.first.tolist()]
@@ -264,23 +262,9 @@ class _Lengths:
         return self._boxes[self._position[access]]
 
 
-def _recipes(scope: Scope) -> tuple[list[_Recipe], Ints]:
-    """The distinct recipes, and which each instruction has."""
-    program = scope.program
-    found: list[_Recipe] = []
-    recipe = np.zeros(len(program), np.int64)
-    for code, instructions, accesses in by_opcode(program):
-        opcode = program.opcodes[code]
-        row = scope.rows.get(opcode.name)
-        if row is None or not set(opcode.operands) <= {operand.name for operand in row.operands}:
-            every = tuple(range(len(opcode.operands)))
-            recipe[instructions] = len(found)
-            found.append(_Recipe(every, tuple(_Write(slot, 1, False, False, False) for slot in every)))
-            continue
-        calls = distinct_calls(scope, row, opcode.operands, instructions, accesses)
-        recipe[instructions] = calls.classes.of + len(found)
-        found.extend(_recipe(call, opcode.operands) for call in calls.calls)
-    return found, recipe
+def _unknown(operands: int) -> _Recipe:
+    every = tuple(range(operands))
+    return _Recipe(every, tuple(_Write(slot, 1, False, False, False) for slot in every))
 
 
 def _recipe(call: CallView, names: Sequence[str]) -> _Recipe:
