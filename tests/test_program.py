@@ -308,7 +308,7 @@ def test_loading_refuses_another_schema() -> None:
         meta["header"]["schema"] = 99
         members[META] = json.dumps(meta).encode()
 
-    with pytest.raises(ProgramError, match="has schema 99, this version reads 1"):
+    with pytest.raises(ProgramError, match="has schema 99, this version reads 2"):
         load(_forge(edit))
 
 

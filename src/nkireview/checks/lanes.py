@@ -32,8 +32,10 @@ def lanes(program: Program, used: Uses, rows: Mapping[str, Row]) -> Lanes:
     """The groups of a Program's buffers."""
     names = [opcode.name for opcode in program.opcodes]
     matmul = np.array([_flows(rows.get(name), Flow.contract) for name in names], bool)
+    crossing = (Flow.transpose, Flow.whole)
     apart = np.array(
-        [_flows(rows.get(name), Flow.transpose) or _is_dma(rows.get(name)) for name in names], bool
+        [any(_flows(rows.get(name), flow) for flow in crossing) or _is_dma(rows.get(name)) for name in names],
+        bool,
     )
     opcode = program.columns.opcode[used.instruction] if len(used) else np.zeros(0, np.int64)
     contracts = matmul[opcode] & ~_transposes(program)[used.instruction]

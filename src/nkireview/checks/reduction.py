@@ -85,6 +85,9 @@ def terms(call: CallView, name: str) -> int:
         return 1
     if flow is Flow.contract:
         return _contracted(call, name)
+    if flow is Flow.whole:
+        sums = call.imm("op") in ADDING | {"average"}
+        return max(call.measure(operand.name, "partitions") for operand in reads) if sums else 1
     free = max(call.measure(operand.name, "free") for operand in reads)
     if flow is Flow.row:
         return max(_reduced(call, name, free), 1)

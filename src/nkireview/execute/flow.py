@@ -42,6 +42,8 @@ def result_mask(
         )
     if flow is Flow.scan:
         return _every(_scan(_spread(row, name, mask, shape)) for name, mask in masks.items())
+    if flow is Flow.whole:
+        return np.full(shape, all(mask.all() for mask in masks.values()))
     if flow is Flow.contract:
         return _contract(row, written, shape, masks, values)
     if flow is Flow.transpose and values.generation == "v2" and values.engine is Engine.tensor:

@@ -46,6 +46,7 @@ class Flow(Enum):
     contract = "contract"  # matmul: row m of stationary.T and column n of moving
     transpose = "transpose"  # the transposed element
     select = "select"  # the same element, only where the predicate is true
+    whole = "whole"  # every element of every read operand: gathers, reductions over partitions
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Operand:
     optional: bool = False
     number: bool = False  # a Python number may stand in its place
     vector: bool = False  # one element a partition, broadcast over the free dimensions
+    indirect: bool = False  # may be a view made by NkiTensor.indirect (v4)
     plain_if: str = ""  # an immediate whose truth makes an accumulated operand a plain write
 
     def role_in(self, immediates: Mapping[str, Any]) -> Role:
@@ -186,11 +188,23 @@ class Reader(Protocol):
         """The shape of a tile."""
 
     def imm(self, name: str) -> Any:
-        """An immediate, as it was passed (operators by name, enumerations by member name); None if absent."""
+        """An immediate, as it was passed (operators by name, enumerations by member name); None if absent.
+
+        A register in its place shows the number it holds.
+        """
+
+    @property
+    def peers(self) -> tuple[Reader, ...]:
+        """The readers of all that take part in an instruction that `meets`: cores, or ranks in group order."""
+
+    @property
+    def position(self) -> int:
+        """The position of this reader among its peers."""
 
 
 Result = NDArray[Any] | Bits
 Meaning = Callable[[Reader], dict[str, Result]]
+"""From operands to results: by written operand, and by the parameters of `Row.registers` a number."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +220,10 @@ class Row:
     """One instruction: signature, operands, limits, engines, generations, releases, cost and meaning.
 
     `signature` is in the order of the latest release; `orders` gives the positional order of releases that
-    differ, see `parameters`.
+    differ, see `parameters`. `lists` names, for a parameter that takes a list of tensors, the optional operands that
+    its elements become. `registers` are parameters that name a register the instruction writes: an immediate
+    ``("register", n)``, as any other immediate may be that is read from a register. `meets` says whom the
+    instruction waits for: its peers among the ``cores`` of a launch or the ``ranks`` of a group.
     """
 
     name: str
@@ -222,16 +239,26 @@ class Row:
     releases: Span = ALWAYS
     legacy: Legacy | None = None
     orders: tuple[tuple[Span, tuple[str, ...]], ...] = ()
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    registers: tuple[str, ...] = ()
+    meets: str = ""
+    namespace: str = "nki.isa"
     immediates: tuple[str, ...] = field(init=False)
 
+    MEETS = ("", "cores", "ranks")
+
     def __post_init__(self) -> None:
+        if self.meets not in self.MEETS:
+            raise ValueError(f"{self.name}: meets {self.meets!r} is not one of {', '.join(self.MEETS)}")
         names = {operand.name for operand in self.operands}
-        declared = {param.name for param in self.signature}
+        elements = {name for listed in self.lists.values() for name in listed}
+        declared = {param.name for param in self.signature if param.name not in self.lists} | elements
         if not names <= declared:
             raise ValueError(f"{self.name}: operands {sorted(names - declared)} are not in the signature")
         if set(self.flow) != {operand.name for operand in self.operands if operand.role.writes}:
             raise ValueError(f"{self.name}: flow must name exactly the written operands")
         control = {"engine", "name", "dge_mode"}
+        control |= set(self.lists)
         plain = tuple(p.name for p in self.signature if p.name not in names and p.name not in control)
         numbers = tuple(operand.name for operand in self.operands if operand.number)
         object.__setattr__(self, "immediates", plain + numbers)

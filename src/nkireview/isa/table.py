@@ -6,15 +6,31 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from nkireview.isa.row import Row
-from nkireview.isa.rows import copy, dma, elementwise, gpsimd, scalar, tensor, vector
-
-ROWS: Mapping[str, Row] = MappingProxyType(
-    {
-        row.name: row
-        for module in (dma, tensor, copy, elementwise, vector, scalar, gpsimd)
-        for row in module.ROWS
-    }
+from nkireview.isa.rows import (
+    accumulating,
+    collectives,
+    copy,
+    cores,
+    dma,
+    elementwise,
+    gather,
+    gpsimd,
+    mx,
+    predicated,
+    random,
+    registers,
+    scalar,
+    search,
+    tensor,
+    transfers,
+    vector,
 )
+
+_MODULES = (
+    *(dma, transfers, tensor, mx, copy, elementwise, vector, accumulating, predicated, search, scalar),
+    *(gpsimd, gather, random, registers, cores, collectives),
+)
+ROWS: Mapping[str, Row] = MappingProxyType({row.name: row for module in _MODULES for row in module.ROWS})
 
 # nki/api/nki/isa/__init__.py (NKI 0.6): every function that stands for an instruction.
 KNOWN_NAMES = (

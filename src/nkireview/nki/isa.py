@@ -27,7 +27,7 @@ def get_nc_sub_version() -> int:
 def namespace() -> dict[str, Any]:
     """Everything a kernel finds in `nki.isa`."""
     found: dict[str, Any] = {name: missing(name) for name in KNOWN_NAMES if name not in ROWS}
-    found.update({name: recorder(row) for name, row in ROWS.items()})
+    found.update({name: recorder(row) for name, row in ROWS.items() if row.namespace == "nki.isa"})
     found.update(ENUMS, dma_engine=DmaEngine)
     found.update(
         {f"{engine.name}_engine": engine for engine in Engine if engine not in (Engine.dma, Engine.sync)}

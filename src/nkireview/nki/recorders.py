@@ -60,10 +60,13 @@ def recorder(row: Row) -> Callable[..., NkiInstruction]:
     """The function a kernel calls for a row."""
     operand_names = tuple(operand.name for operand in row.operands)
     slots = {name: at for at, name in enumerate(operand_names)}
+    what = f"{row.namespace.replace('nki.isa', 'nisa')}.{row.name}"
 
     def record(*args: Any, **kwargs: Any) -> NkiInstruction:
-        trace = current(f"nisa.{row.name}")
+        trace = current(what)
         given = _named(row, trace, args, kwargs) if args else kwargs
+        if row.lists:
+            given = _spread(row, given)
         accesses = [-1] * len(operand_names)
         plain: list[tuple[str, Any]] = []
         for name, value in given.items():
@@ -105,6 +108,26 @@ def _named(row: Row, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
     return given
 
 
+def _spread(row: Row, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with each list of tensors as the operands that its elements become."""
+    spread = {name: value for name, value in given.items() if name not in row.lists}
+    for name, elements in row.lists.items():
+        if name not in given:
+            raise Refusal(f"{row.name}: argument {name!r} is missing")
+        tensors = given[name]
+        if not isinstance(tensors, list | tuple):
+            raise Refusal(f"{row.name}: {name} must be a list of tensors, got {_kind(tensors)}")
+        if len(tensors) > len(elements):
+            raise Refusal(
+                f"{row.name}: {name} holds {len(tensors)} tensors, at most {len(elements)} are possible"
+            )
+        for element, tensor in zip(elements, tensors, strict=False):
+            if type(tensor) is not NkiTensor:
+                raise Refusal(f"{row.name}: {name} must hold tensors, got {_kind(tensor)}")
+            spread[element] = tensor
+    return spread
+
+
 def _prepare(
     row: Row, trace: Trace, present: tuple[bool, ...], plain: list[tuple[str, Any]], slots: Mapping[str, int]
 ) -> _Prepared:
@@ -129,14 +152,14 @@ def _fresh(
     given = dict(plain)
     known = {param.name for param in row.signature}
     for name in given:
-        if name not in known:
+        if name not in known and name not in slots:
             expected = ", ".join(param.name for param in row.parameters(trace.release))
             raise Refusal(f"{row.name}: unknown argument {name!r}, expected {expected}")
     immediates: dict[str, Any] = {}
     engine, dge, label = Engine.unknown, DgeMode.unknown, ""
     for param in row.signature:
         name = param.name
-        if name in slots and present[slots[name]]:
+        if name in row.lists or (name in slots and present[slots[name]]):
             continue
         if name not in given:
             if param.default is REQUIRED:

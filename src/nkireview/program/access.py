@@ -18,9 +18,13 @@ class Bound:
 class Index:
     """A part of the address known only on the device.
 
-    kind: ``register`` (source = register number), ``scalar`` or ``vector`` (source = access id of the index
-    tile). The index, times `stride` elements, is added to the address; a vector index replaces `axis`.
-    oob: ``error`` or ``skip``.
+    kind: ``register`` (source = register number), or ``scalar``, ``vector`` or ``snake`` (source = access id of the
+    index tile). The index, times `stride` elements of the access's dtype, is added to the address. A vector index
+    replaces `axis`: position k along it takes element k of the index tile read column by column. A snake index
+    (`NkiTensor.indirect`, v4) replaces `axis` as well: position k takes the element in row ``k % group`` and column
+    ``k // group`` of each `group` partitions of its tile, for those partitions alone. `limit`: indices from there on
+    are out of bounds, None where only the end of the buffer bounds them. oob: ``error``, or ``skip``, which leaves
+    such elements out.
     """
 
     kind: str
@@ -28,8 +32,10 @@ class Index:
     axis: int
     stride: int
     oob: str = "error"
+    limit: int | None = None
+    group: int = 0
 
-    KINDS = ("register", "scalar", "vector")
+    KINDS = ("register", "scalar", "vector", "snake")
     MODES = ("error", "skip")
 
     def __post_init__(self) -> None:

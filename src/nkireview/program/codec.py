@@ -6,6 +6,7 @@ import io
 import json
 import math
 import zipfile
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -218,7 +219,7 @@ def _loop(row: list[Any]) -> Loop:
 def _extra_json(extra: AccessExtra) -> list[Any]:
     bounds = [[list(bound.coefficients), bound.constant] for bound in extra.bounds]
     index = extra.index
-    where = None if index is None else [index.kind, index.source, index.axis, index.stride, index.oob]
+    where = None if index is None else list(astuple(index))
     return [bounds, where, extra.table]
 
 
@@ -226,8 +227,9 @@ def _extra(row: list[Any]) -> AccessExtra:
     bounds, where, table = row
     index = None
     if where is not None:
-        kind, source, axis, stride, oob = where
-        index = Index(_text(kind), _int(source), _int(axis), _int(stride), _text(oob))
+        kind, source, axis, stride, oob, limit, group = where
+        numbers = (_int(source), _int(axis), _int(stride))
+        index = Index(_text(kind), *numbers, _text(oob), None if limit is None else _int(limit), _int(group))
     affine = tuple(Bound(tuple(map(_int, coefficients)), _int(constant)) for coefficients, constant in bounds)
     return AccessExtra(affine, index, _text_or_none(table))
 

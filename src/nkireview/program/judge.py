@@ -193,7 +193,8 @@ def _meaningless(subject: str, text: str, source: str, number: int = 0) -> Judge
 
 
 def _param(row: Row, name: str) -> Param:
-    return next(param for param in row.signature if param.name == name)
+    listed = next((param for param, elements in row.lists.items() if name in elements), name)
+    return next(param for param in row.signature if param.name == listed)
 
 
 def _plain(default: Any) -> Any:

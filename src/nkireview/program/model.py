@@ -9,7 +9,7 @@ from typing import Any
 from nkireview.isa.enums import DgeMode, Engine, Memory
 from nkireview.program.access import Access
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ class Loop:
     """A device-side loop over the instructions [start, stop) of its stream.
 
     ``for``: `register` runs from `lower` to `upper` by `step`; a bound is a number or, as ("register", n), a
-    register. ``while``: repeated as long as `register` is not 0.
+    register, read once before the loop. ``while``: repeated as long as `register`, read before each pass, is not 0.
+    Registers are 32-bit integers, numbered from 0 in each stream.
     """
 
     kind: str

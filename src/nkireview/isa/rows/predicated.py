@@ -1,0 +1,7 @@
+"""Rows that select by a predicate or a range."""
+
+from __future__ import annotations
+
+from nkireview.isa.row import Row
+
+ROWS: tuple[Row, ...] = ()
