@@ -37,6 +37,11 @@ def rope_interleaved_inputs(seed: int) -> dict[str, Any]:
     return {**_rope(seed, (128, 1, 4, 200), BF16), "contiguous_layout": False}
 
 
+def rope_relayout_inputs(seed: int) -> dict[str, Any]:
+    """Even and odd elements side by side: the layout is converted by a matmul."""
+    return {**_rope(seed, (64, 1, 2, 100), F32), "contiguous_layout": False, "relayout_in_sbuf": True}
+
+
 def rope(x_in: Array, cos: Array, sin: Array, contiguous_layout: bool = True, **_: bool) -> Array:
     """x_in [D, B, heads, S], cos and sin [D / 2, B, S] -> pairs of elements rotated by their angle."""
     half = x_in.shape[0] // 2
@@ -88,6 +93,36 @@ def rope_hf(
         return np.asarray(x * c + (swapped if backward else swapped * s))
 
     return turned(q), turned(k)
+
+
+def projection_inputs(seed: int) -> dict[str, Any]:
+    """attention [128, 4, 8, 1] bfloat16, weight [1024, 2048], bias."""
+    return _projection(seed, (128, 4, 8, 1), 2048, BF16, bias=True)
+
+
+def projection_tail_inputs(seed: int) -> dict[str, Any]:
+    """attention [64, 3, 2, 5] float32, weight [128, 1000] without a bias: no size is a multiple of a tile."""
+    return _projection(seed, (64, 3, 2, 5), 1000, F32, bias=False)
+
+
+def projection_transposed_inputs(seed: int) -> dict[str, Any]:
+    """attention [128, 2, 4, 2] bfloat16, weight [512, 1024], the result in the layout of a following kernel."""
+    return {**_projection(seed, (128, 2, 4, 2), 1024, BF16, bias=True), "TRANSPOSE_OUT": True}
+
+
+def projection_tkg(
+    attention: Array,
+    weight: Array,
+    bias: Array | None = None,
+    TRANSPOSE_OUT: bool = False,  # noqa: N803
+) -> Array:
+    """attention [D, B, N, S], weight [N D, H] -> [B S, H], or [128, 1, H / 128, B S], LNC 1."""
+    size, batch, heads, length = attention.shape
+    flat = attention.transpose(1, 3, 2, 0).reshape(batch * length, heads * size)
+    out: Array = flat @ weight + (0 if bias is None else bias)
+    if TRANSPOSE_OUT:
+        out = out.reshape(batch * length, 1, PARTITIONS, -1).transpose(2, 1, 3, 0)
+    return out
 
 
 def projection_cte_inputs(seed: int) -> dict[str, Any]:
@@ -237,6 +272,92 @@ def depthwise(img_ref: Array, filter_ref: Array, stride: tuple[int, int], featur
     return out
 
 
+def cross_entropy_inputs(seed: int) -> dict[str, Any]:
+    """logits [64, 8192] float32, 32 positions at a time, chunks of 4096."""
+    return _cross_entropy(seed, 64, 8192, 32, 4096)
+
+
+def cross_entropy_tail_inputs(seed: int) -> dict[str, Any]:
+    """logits [19, 5000] float32, 8 positions at a time, chunks of 2048: the last of both are short."""
+    return _cross_entropy(seed, 19, 5000, 8, 2048)
+
+
+def cross_entropy(
+    logits_hbm: Array, targets_hbm: Array, positions_per_batch: int, chunk_size: int, dtype: str
+) -> tuple[Array, Array]:
+    """logits [positions, vocabulary], targets [positions] -> the loss and the logarithm of the sum, [positions]."""
+    top = logits_hbm.max(axis=1, keepdims=True)
+    lse = top[:, 0] + np.log(np.exp(logits_hbm - top).sum(axis=1))
+    return lse - logits_hbm[np.arange(len(targets_hbm)), targets_hbm.astype(np.int64)], lse
+
+
+def nonzero_inputs(seed: int) -> dict[str, Any]:
+    """input_tensor [512, 32] int32, a quarter of it set, in chunks of 256."""
+    return {"input_tensor": _sparse(seed, (512, 32), np.int32), "chunk_size": 256}
+
+
+def nonzero_columns_inputs(seed: int) -> dict[str, Any]:
+    """input_tensor [512, 32] float32, of which columns 10 to 25 are asked for, in one piece."""
+    given = {"input_tensor": _sparse(seed, (512, 32), F32), "col_start_id": np.array([10], np.int32)}
+    return {**given, "n_cols": 16, "chunk_size": 512}
+
+
+def nonzero(
+    input_tensor: Array, chunk_size: int, col_start_id: Array | None = None, n_cols: int | None = None
+) -> tuple[Array, Array]:
+    """input_tensor [T, columns] -> rows of each column that are not 0, then -1, [columns, T], and how many."""
+    start = 0 if col_start_id is None else int(col_start_id[0])
+    columns = input_tensor.T[start:][:n_cols]
+    indices = np.full(columns.shape, -1, np.int32)
+    for column, found in zip(columns, indices, strict=True):
+        rows = np.flatnonzero(column)
+        found[: len(rows)] = rows
+    return indices, np.count_nonzero(columns, axis=1).astype(np.int32)
+
+
+def flatten_inputs(seed: int) -> dict[str, Any]:
+    """Three rows of 4096, in blocks of 128, to offsets of which the last runs over the end."""
+    return {**_flatten(seed, 3), "row_offsets": np.array([40, 0, 80], np.int32)}
+
+
+def flatten_start_inputs(seed: int) -> dict[str, Any]:
+    """Two rows of 4096, in blocks of 128, with their offsets from the third on."""
+    offsets = {
+        "row_offsets": np.array([0, 32, 64, 20], np.int32),
+        "row_offsets_start": np.array([2], np.int32),
+    }
+    return {**_flatten(seed, 2), **offsets}
+
+
+def flatten(
+    input_tensor: Array,
+    f_len: int,
+    output_len: int,
+    row_offsets: Array,
+    row_offsets_start: Array | None = None,
+    padding_val: int = -1,
+) -> Array:
+    """input_tensor [rows, T] -> its rows at their offsets, counted in blocks of f_len, cut at output_len."""
+    out = np.full(output_len, padding_val, input_tensor.dtype)
+    start = 0 if row_offsets_start is None else int(row_offsets_start[0])
+    for row, offset in zip(input_tensor, row_offsets[start:], strict=False):
+        place = out[int(offset) * f_len :][: len(row)]
+        place[:] = row[: len(place)]
+    return out
+
+
+def dynamic_add_inputs(seed: int) -> dict[str, Any]:
+    """input_a and input_b [512, 1024] bfloat16, all of whose four tiles of rows are asked for."""
+    random = np.random.default_rng(seed)
+    pair = {name: random.standard_normal((512, 1024)).astype(BF16) for name in ("input_a", "input_b")}
+    return {**pair, "num_m_tiles": np.array([[4]], np.int32)}
+
+
+def dynamic_add(input_a: Array, input_b: Array, num_m_tiles: Array) -> Array:
+    """Two tensors of one shape -> their sum."""
+    return input_a + input_b
+
+
 def attention_bwd_inputs(seed: int) -> dict[str, Any]:
     """Four query heads and two key heads of 64, 256 positions, bfloat16, causal."""
     return _attention_bwd(seed, q_heads=4, k_heads=2, size=64, length=256, dtype=BF16, causal=True)
@@ -312,6 +433,17 @@ def qkv(input: Array, fused_qkv_weights: Array, **_: Any) -> Array:
     return out
 
 
+def _sparse(seed: int, shape: tuple[int, int], dtype: Any) -> Array:
+    """A quarter of each column is 1, the rest 0."""
+    column = (np.arange(shape[0]) < shape[0] // 4).astype(dtype)
+    return np.random.default_rng(seed).permuted(np.tile(column[:, None], (1, shape[1])), axis=0)
+
+
+def _flatten(seed: int, rows: int) -> dict[str, Any]:
+    tensor = np.random.default_rng(seed).integers(0, 1 << 24, (rows, 4096)).astype(np.int32)
+    return {"input_tensor": tensor, "f_len": 128, "output_len": 12288, "padding_val": -1}
+
+
 def _mlp(seed: int, tokens: int, hidden: int, inner: int) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     return {
@@ -328,6 +460,29 @@ def _qkv(seed: int, tokens: int, hidden: int, width: int) -> dict[str, Any]:
         "input": random.standard_normal((1, tokens, hidden)).astype(BF16),
         "fused_qkv_weights": (random.standard_normal((hidden, width)) / np.sqrt(hidden)).astype(BF16),
     }
+
+
+def _cross_entropy(seed: int, positions: int, vocabulary: int, batch: int, chunk: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    return {
+        "logits_hbm": random.standard_normal((positions, vocabulary)).astype(F32),
+        "targets_hbm": random.integers(0, vocabulary, positions).astype(np.int32),
+        "positions_per_batch": batch,
+        "chunk_size": chunk,
+        "dtype": "float32",
+    }
+
+
+def _projection(
+    seed: int, shape: tuple[int, int, int, int], hidden: int, dtype: np.dtype[Any], bias: bool
+) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    rows = shape[0] * shape[2]
+    given = {
+        "attention": random.standard_normal(shape).astype(dtype),
+        "weight": (random.standard_normal((rows, hidden)) / np.sqrt(rows)).astype(dtype),
+    }
+    return {**given, "bias": random.standard_normal((1, hidden)).astype(dtype)} if bias else given
 
 
 def _attention_bwd(

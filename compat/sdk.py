@@ -89,6 +89,43 @@ def exp(in_tensor: Array) -> Array:
     return out
 
 
+def mamba_inputs(seed: int) -> tuple[Array, ...]:
+    """delta, u [1, 256, 512], A [256, 16], B, C [1, 16, 512], float32: the page's own sizes."""
+    return _mamba(seed, batch=1, channels=256, state=16, length=512)
+
+
+def mamba_tail_inputs(seed: int) -> tuple[Array, ...]:
+    """Two batches, one tile of channels, three states, a length that is no multiple of 512."""
+    return _mamba(seed, batch=2, channels=128, state=3, length=700)
+
+
+def mamba(delta: Array, u: Array, A: Array, B: Array, C: Array) -> Array:  # noqa: N803
+    """The selective scan: state[t] = exp(delta A) state[t-1] + delta B u, output = sum over states of C state."""
+    decay = np.exp(delta[:, :, None, :] * A[None, :, :, None])
+    drive = delta[:, :, None, :] * B[:, None, :, :] * u[:, :, None, :]
+    state = np.zeros(decay.shape[:3], decay.dtype)
+    out = np.empty_like(delta)
+    for at in range(delta.shape[2]):
+        state = decay[..., at] * state + drive[..., at]
+        out[..., at] = (C[:, None, :, at] * state).sum(axis=2)
+    return out
+
+
+def _mamba(seed: int, batch: int, channels: int, state: int, length: int) -> tuple[Array, ...]:
+    random = np.random.default_rng(seed)
+
+    def uniform(low: float, high: float, *shape: int) -> Array:
+        return random.uniform(low, high, shape).astype(np.float32)
+
+    return (
+        uniform(0.1, 1.0, batch, channels, length),
+        uniform(-1.0, 1.0, batch, channels, length),
+        uniform(-1.0, -0.1, channels, state),
+        uniform(-1.0, 1.0, batch, state, length),
+        uniform(-1.0, 1.0, batch, state, length),
+    )
+
+
 def _windows(tensor: Array, size: int) -> Array:
     channels, height, width = tensor.shape
     return tensor.reshape(channels, height // size, size, width // size, size)

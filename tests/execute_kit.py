@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.execute import Execution, Fault, execute
+from nkireview.execute import Execution, Fault, execute, execute_ranks
 from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine, Memory
 from nkireview.isa.row import Row
 from nkireview.isa.table import ROWS
-from nkireview.program.access import Access
+from nkireview.program.access import Access, Bound, Index
 from nkireview.program.builder import ProgramBuilder
 from nkireview.program.model import Buffer, Frame, Header, Loop, Output, Source
 from nkireview.program.program import Program
@@ -31,11 +31,27 @@ class View:
     dtype: str
     base: int
     pattern: tuple[tuple[int, int], ...]
+    bounds: tuple[Bound, ...] = ()
+    index: Index | None = None
+    table: str | None = None
 
     @property
     def access(self) -> Access:
         partition = 0 if self.buffer.memory.on_chip else None
-        return Access(self.buffer.id, self.dtype, self.base, self.pattern, partition)
+        return Access(
+            self.buffer.id,
+            self.dtype,
+            self.base,
+            self.pattern,
+            partition,
+            self.bounds,
+            self.index,
+            self.table,
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(count for _, count in self.pattern)
 
     def __getitem__(self, key: slice | tuple[slice, ...]) -> View:
         base, pattern = self.base, list(self.pattern)
@@ -61,8 +77,10 @@ def row_major(shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 class Kernel:
     """Records instructions one line after the other of ``kernel.py``, then runs them."""
 
-    def __init__(self, target: str = "trn2", lnc: int = 1, rows: Mapping[str, Row] = ROWS) -> None:
-        self.target, self.lnc, self.rows = target, lnc, rows
+    def __init__(
+        self, target: str = "trn2", lnc: int = 1, rows: Mapping[str, Row] = ROWS, nki: str = "0.6"
+    ) -> None:
+        self.target, self.lnc, self.rows, self.nki = target, lnc, rows, nki
         self.builder = ProgramBuilder()
         self.line = 0
         self.core = 0
@@ -154,16 +172,46 @@ class Kernel:
         self.copy(out, view)
         self.output(out)
 
+    def indexed(
+        self,
+        view: View,
+        kind: str,
+        source: int | View,
+        axis: int = 0,
+        stride: int | None = None,
+        **fields: Any,
+    ) -> View:
+        """A view that a register, or an index tile, moves along an axis: by its stride unless one is given."""
+        where = source if isinstance(source, int) else self.builder.access(source.access)
+        step = view.pattern[axis][0] if stride is None else stride
+        return replace(view, index=Index(kind, where, axis, step, **fields))
+
+    def table(self, view: View, offsets: NDArray[np.int64]) -> View:
+        """A view of explicit elements of a buffer."""
+        shape = tuple((0, count) for count in offsets.shape)
+        return replace(view, base=0, pattern=shape, table=self.builder.constant(offsets.astype(np.int64)))
+
     @contextmanager
-    def loop(self, trips: int | tuple[str, int], kind: str = "for") -> Iterator[None]:
+    def loop(
+        self,
+        trips: int | tuple[str, int],
+        kind: str = "for",
+        *,
+        lower: int | tuple[str, int] = 0,
+        step: int = 1,
+        register: int | None = None,
+        placed: bool = False,
+    ) -> Iterator[None]:
         self._open()
+        place = self.place() if placed else -1
         number, start = self.builder.open_loop()
         depth = len(self._parents)
         parent = self._parents[-1] if depth else -1
         self._parents.append(number)
         yield
         self._parents.pop()
-        loop = Loop(kind, start, len(self.builder), number, 0, trips, parent=parent)
+        held = number if register is None else register
+        loop = Loop(kind, start, len(self.builder), held, lower, trips, step, parent, place)
         self.builder.close_loop(number, loop)
 
     def switch_core(self) -> None:
@@ -174,7 +222,9 @@ class Kernel:
     def program(self) -> Program:
         self._open()
         self._close()
-        header = Header("kernel", self.target, "0.6", lnc=self.lnc, sources=(Source("kernel.py", "0" * 64),))
+        header = Header(
+            "kernel", self.target, self.nki, lnc=self.lnc, sources=(Source("kernel.py", "0" * 64),)
+        )
         leaves = tuple(TensorLeaf(buffer.id) for buffer in self.parameters)
         names = tuple(f"p{at}" for at in range(len(leaves)))
         return self.builder.finish(header, Group("tuple", names, leaves), tuple(self.outputs))
@@ -182,6 +232,12 @@ class Kernel:
     def run(self, **options: Any) -> Execution:
         self.ran = self.program()
         return execute(self.ran, self.arguments, rows=self.rows, **options)
+
+    def run_ranks(self, *arguments: Mapping[int, NDArray[Any]], **options: Any) -> tuple[Execution, ...]:
+        """Run on each rank, with these in the place of the kernel's own arguments."""
+        self.ran = self.program()
+        given = [{**self.arguments, **each} for each in arguments]
+        return execute_ranks(self.ran, given, rows=self.rows, **options)
 
     def where(self, fault: Fault) -> str:
         """The place of a fault of the last run."""

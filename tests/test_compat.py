@@ -196,6 +196,8 @@ def test_every_adaptor_is_used() -> None:
 def test_every_option_exists() -> None:
     for row in SUITE.rows:
         name, *words = row.arguments()
+        if name == "exec":
+            words = words[: next(at for at, word in enumerate(words) if word.endswith(".py") or word == "-m")]
         known = {option for parameter in cli.commands[name].params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known, row.id
 
@@ -235,7 +237,8 @@ def test_a_complete_row_is_accepted(tmp_path: Path) -> None:
         ),
         (
             {"command": "make {clone}"},
-            "row tiny: command: got 'make {clone}'; expected a command of ours, 'review ...' or 'run ...'",
+            "row tiny: command: got 'make {clone}'; expected a command of ours, 'review ...', 'run ...' or "
+            "'exec ...'",
         ),
         (
             {"command": "review '{cut}"},
@@ -246,18 +249,28 @@ def test_a_complete_row_is_accepted(tmp_path: Path) -> None:
             "row tiny: command: unknown placeholder {home}; expected one of {clone}, {cut}, {compat}",
         ),
         (
-            {"expected": {"exit": 0}},
-            "row tiny: expected 'runs', 'time_ms' or 'blockers' of a review command, and 'violations' of a "
-            "run command",
+            {"expected": {"exit": 0, "findings": ["NKR002"]}},
+            "row tiny: expected 'blockers' or 'runs' or 'time_ms' of review commands",
         ),
         (
             {"expected": {"exit": 0, "violations": 0, "runs": "correct"}},
-            "row tiny: expected 'runs', 'time_ms' or 'blockers' of a review command, and 'violations' of a "
-            "run command",
+            "row tiny: expected no 'violations' of review commands",
+        ),
+        (
+            {"command": "run {cut}", "expected": {"exit": 0, "counts": {"instructions": 1}}},
+            "row tiny: expected 'violations' of run commands",
         ),
         (
             {"command": "run {cut}", "expected": {"exit": 0, "violations": 0, "runs": "correct"}},
-            "row tiny: expected no 'runs', 'time_ms' and 'blockers' of a run command",
+            "row tiny: expected no 'runs' of run commands",
+        ),
+        (
+            {"command": "exec {cut}", "expected": {"exit": 0, "violations": 0, "runs": "correct"}},
+            "row tiny: expected no 'runs', 'violations' of exec commands",
+        ),
+        (
+            {"command": "exec {cut}", "expected": {"exit": 0, "prints": {"match": -1}}},
+            "row tiny: expected: prints: match: Input should be greater than or equal to 0",
         ),
         (
             {"expected": {"exit": 0, "time_ms": {"at": 0, "within": 0.15}}},
@@ -566,6 +579,19 @@ def test_violations_are_counted() -> None:
     ]
 
 
+def test_printed_lines_are_counted() -> None:
+    wanted = public.Expected(exit=0, prints={"match": 2, "differ": 0})
+    for lines, differences in (
+        ("match\nboth match and match\n", []),
+        ("match\ndiffer\n", [(1, "match", 2), (1, "differ", 0)]),
+    ):
+        outcome = public.Outcome.of_exec(lines, wanted.prints)
+        assert list(public.compare(wanted, public.Finished(0, 1.0, "", outcome))) == [
+            f"{got} lines of what it printed hold {text!r}, expected {count}"
+            for got, text, count in differences
+        ]
+
+
 FAKE = """\
 import json, pathlib, sys
 assert pathlib.Path("cut.py").read_text() == {first!r}
@@ -627,6 +653,20 @@ def test_a_row_that_fails_exits_with_1(project: Path, monkeypatch: pytest.Monkey
     )
     (row,) = json.loads((project / "docs" / "issue-7.json").read_text())["rows"]
     assert row["status"] == "failed" and len(row["problems"]) == 2
+
+
+@needs_git
+@pytest.mark.parametrize(("script", "problems"), [("", []), ("assert False, 'no match'", ["exit code 1"])])
+def test_a_script_of_ours_is_executed(project: Path, script: str, problems: list[str]) -> None:
+    (project / "compat" / "tiny.py").write_text(f"print('all match')\n{script}\n")
+    row = {name: value for name, value in ROW.items() if name != "cut"}
+    change = {"command": "exec {compat}/tiny.py", "expected": {"exit": 0, "prints": {"match": 1}}}
+    (project / "compat.toml").write_text(toml({**row, **change}))
+    assert call(project).exit_code == len(problems)
+    (written,) = json.loads((project / "docs" / "issue-7.json").read_text())["rows"]
+    assert written["outcome"]["printed"] == {"match": 1}
+    assert [problem.partition(",")[0] for problem in written["problems"]] == problems
+    assert all("AssertionError: no match" in problem for problem in written["problems"])
 
 
 @needs_git

@@ -91,6 +91,16 @@ def test_the_generated_pages_are_current(name: str) -> None:
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), f"run python tools/{name}.py"
 
 
+def test_the_reference_pages_are_current() -> None:
+    module = tool("reference_pages")
+    wanted = module.pages()
+    assert {path.name for path in module.FOLDER.glob("*.md")} == set(wanted)
+    for name, text in wanted.items():
+        assert (module.FOLDER / name).read_text(encoding="utf-8") == text, (
+            "run python tools/reference_pages.py"
+        )
+
+
 def test_the_hardware_page_has_every_figure_of_every_file() -> None:
     folder = ROOT / "src" / "nkireview" / "hardware"
     text = (ROOT / "docs" / "hardware.md").read_text(encoding="utf-8")

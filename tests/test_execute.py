@@ -13,7 +13,7 @@ from nkireview.execute import Fault, Poison, execute
 from nkireview.isa.enums import Memory
 from nkireview.isa.row import Flow, Operand, Param, Reader, Result, Role, Row
 from nkireview.isa.table import ROWS
-from nkireview.program.access import Access, Index
+from nkireview.program.access import Access
 from nkireview.program.errors import ProgramError
 from nkireview.program.model import Header
 from nkireview.program.program import Program
@@ -391,42 +391,6 @@ def test_a_tile_used_last_in_a_loop_lasts_for_all_its_trips() -> None:
         kernel.copy(out, tile)
     kernel.output(out)
     assert only(kernel)[0, 0] == 3
-
-
-def test_a_loop_with_a_register_as_bound_is_unsupported() -> None:
-    kernel = Kernel()
-    tile, other = kernel.load(counted(1, 2)), kernel.load(counted(1, 2))
-    with kernel.loop(("register", 5)):
-        kernel.call("memset", dst=tile[:, 0:1], value=1.0)
-    kernel.store(tile)
-    kernel.store(other)
-    execution = kernel.run()
-    assert [(fault.kind, fault.message) for fault in execution.faults] == [
-        ("unsupported", "a for loop whose trip count is only known on the device cannot be executed yet"),
-        (
-            "not executed",
-            "output out: 1 of 2 elements depend on memset at kernel.py:7, which could not be executed",
-        ),
-    ]
-    np.testing.assert_array_equal(execution.outputs[0].written, [[False, True]])
-    assert execution.outputs[1].written is None
-
-
-def test_an_index_is_unsupported() -> None:
-    kernel = Kernel()
-    tile = kernel.load(counted(1, 2))
-    access = Access(tile.buffer.id, "float32", 0, ((2, 1), (1, 2)), 0, index=Index("register", 0, 1, 1))
-    out = kernel.hbm(1, 2)
-    kernel.raw("dma_copy", {"dst": out.access, "src": access})
-    kernel.output(out)
-    execution = kernel.run()
-    assert execution.faults[0] == Fault(
-        "unsupported",
-        1,
-        execution.faults[0].place,
-        "dma_copy: src an access with a device-side index cannot be executed yet (kernel.py:5)",
-    )
-    assert not execution.outputs[0].written.any()
 
 
 @pytest.mark.parametrize(

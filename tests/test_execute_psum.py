@@ -361,3 +361,62 @@ def test_an_address_next_to_a_buffer_in_use_is_not_that_buffer() -> None:
     np.testing.assert_array_equal(first_value, AB)
     np.testing.assert_array_equal(near_value, 2 * AB)
     np.testing.assert_array_equal(again_value, AB)
+
+
+@ADDRESSES
+@pytest.mark.oracle("nisa.nc_matmul", "nl.dynamic_range", "nl.fori_loop")
+def test_the_first_matmul_of_each_pass_overwrites(address: Any) -> None:
+    """What accumulate=None means is settled once, by program order: overwrite at the first write, add at the next."""
+    bank = Bank(address=address)
+    with bank.kernel.loop(3):
+        bank.matmul()
+        bank.matmul()
+    np.testing.assert_array_equal(bank.value(), 2 * AB)
+
+
+@ADDRESSES
+def test_what_was_written_before_a_loop_is_added_to_in_each_pass(address: Any) -> None:
+    bank = Bank(address=address)
+    bank.matmul()
+    with bank.kernel.loop(3):
+        bank.matmul()
+    np.testing.assert_array_equal(bank.value(), 4 * AB)
+
+
+@ADDRESSES
+def test_each_part_is_overwritten_first_in_each_pass(address: Any) -> None:
+    bank = Bank(address=address)
+    with bank.kernel.loop(3):
+        for part in (slice(0, 2), slice(2, 4)):
+            bank.matmul(bank.tile[:, part], bank.b[:, part])
+    np.testing.assert_array_equal(bank.value(), AB)
+
+
+def test_tiles_that_take_turns_at_an_address_start_anew_in_each_pass() -> None:
+    kernel = Kernel()
+    a, b = kernel.load(A), kernel.load(B)
+    tiles = [kernel.psum(2, 4, address=(0, 2048)) for _ in range(2)]
+    results = [kernel.sbuf(2, 4) for _ in tiles]
+    with kernel.loop(3):
+        for times, (tile, result) in enumerate(zip(tiles, results, strict=True), 1):
+            for _ in range(times):
+                kernel.matmul(tile, a, b)
+            kernel.copy(result, tile)
+    for result in results:
+        kernel.store(result)
+    one, two = (output.values for output in kernel.run().outputs)
+    np.testing.assert_array_equal(one, AB)
+    np.testing.assert_array_equal(two, 2 * AB)
+
+
+def test_two_buffers_of_a_loop_at_one_address_that_are_both_in_use_are_one() -> None:
+    kernel = Kernel()
+    a, b = kernel.load(A), kernel.load(B)
+    whole, part = kernel.psum(2, 4, address=(0, 2048)), kernel.psum(2, 4, address=(0, 2048))
+    result = kernel.sbuf(2, 4)
+    with kernel.loop(3):
+        kernel.matmul(whole, a, b)
+        kernel.matmul(part, a, b)
+        kernel.copy(result, whole)
+    kernel.store(result)
+    np.testing.assert_array_equal(kernel.run().outputs[0].values, 2 * AB)

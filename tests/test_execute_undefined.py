@@ -407,3 +407,61 @@ def test_accumulator_registers_carry_the_hole() -> None:
     assert written(execution, 0) == [[1], [0], [1]]
     assert execution.outputs[1].written is None and execution.outputs[2].written is None
     np.testing.assert_array_equal(execution.outputs[2].values, [[4]] * 3)
+
+
+def reduced(kernel: Kernel, tile: View, result: View, command: str) -> None:
+    kernel.call(
+        "tensor_scalar_reduce",
+        dst=tile,
+        data=tile,
+        op0="multiply",
+        operand0=1.0,
+        reduce_op="add",
+        reduce_res=result,
+        reduce_cmd=command,
+    )
+
+
+def test_accumulators_that_nothing_set_are_not_called_memory() -> None:
+    kernel = Kernel()
+    tile, result = kernel.load(counted(2, 4)), kernel.sbuf(2, 1)
+    reduced(kernel, tile, result, "reduce")
+    kernel.store(result)
+    (fault,) = kernel.run().faults
+    assert (fault.kind, fault.message) == (
+        "undefined result",
+        "output out: 2 of 2 elements depend on an accumulator register that was never set (tensor_scalar_reduce at "
+        "kernel.py:5)",
+    )
+    kernel = Kernel()
+    tile, result = kernel.load(counted(2, 4)), kernel.sbuf(2, 1)
+    reduced(kernel, tile, result, "reset_reduce")
+    reduced(kernel, tile, result, "reduce")
+    kernel.store(result)
+    assert kernel.run().faults == ()
+
+
+def test_accumulators_carry_where_undefined_memory_came_from() -> None:
+    kernel = Kernel()
+    half, whole, result = half_loaded(kernel), kernel.load(counted(2, 4)), kernel.sbuf(2, 1)
+    reduced(kernel, half, result, "reset_reduce")
+    reduced(kernel, whole, result, "reduce")
+    kernel.store(result)
+    (fault,) = kernel.run().faults
+    assert fault.kind == "uninitialised"
+    assert (
+        "2 of 2 elements depend on SBUF memory never written (tile half declared at kernel.py:1"
+        in fault.message
+    )
+
+
+def test_a_gather_index_out_of_bounds_is_not_called_memory() -> None:
+    kernel = Kernel()
+    data, dst = kernel.load(counted(16, 8)), kernel.sbuf(16, 4)
+    indices = kernel.load(np.tile(np.array([0, 1, 2, 8], np.uint32), (16, 1)))
+    kernel.call("nc_n_gather", dst=dst, data=data, indices=indices)
+    kernel.store(dst)
+    (fault,) = kernel.run().faults
+    assert fault.message == (
+        "output out: 16 of 64 elements depend on a gather index out of bounds (nc_n_gather at kernel.py:8)"
+    )

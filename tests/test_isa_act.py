@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nkireview.isa.act import ACTIVATIONS, BY_NAME, Activation, of, outside
 from nkireview.isa.release import LATEST, LEGACY, Release
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.usefixtures("as_executed")]
 
 
 def sigmoid(x: float) -> float:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nkireview.isa.alu import ALU_OPS, BY_NAME, of, ops_for, reduce_fn
 from nkireview.isa.release import LATEST, LEGACY, Release
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.usefixtures("as_executed")]
 
 BINARY: dict[str, Callable[[float, float], float]] = {
     "add": lambda x, y: x + y,

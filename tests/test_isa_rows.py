@@ -22,7 +22,7 @@ from nkireview.isa.release import Release
 from nkireview.isa.row import Bits, Flow, Row
 from nkireview.isa.table import ROWS, row
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.usefixtures("as_executed")]
 
 Array = NDArray[Any]
 BF16 = ml_dtypes.bfloat16
@@ -70,6 +70,9 @@ class FakeReader:
     def imm(self, name: str) -> Any:
         return self.imms.get(name)
 
+    def room(self, name: str, shape: tuple[int, ...]) -> Array | None:
+        return None
+
 
 def run(
     name: str,
@@ -116,6 +119,7 @@ def same_bits(left: Array, right: Array) -> bool:
 
 
 @pytest.mark.parametrize(("name", "src"), [("tensor_copy", "src"), ("dma_copy", "src")])
+@pytest.mark.oracle("nisa.tensor_copy", "nisa.dma_copy")
 def test_copies_of_one_dtype_keep_every_bit(name: str, src: str) -> None:
     for tile in (SPECIAL, SPECIAL.astype(BF16), np.array([[2**31 - 1, -(2**31)]], np.int32)):
         dtype = dtypes.of(tile.dtype).name
@@ -148,6 +152,7 @@ def test_scalar_copies_through_float32_on_v2() -> None:
         (3, "float32", np.full((2, 3), 3.0, np.float32)),
     ],
 )
+@pytest.mark.oracle("nisa.memset")
 def test_memset(value: float, dtype: str, expected: Array) -> None:
     assert same_bits(dst_of("memset", {}, {"value": value}, dst=((2, 3), dtype)), expected)
 
@@ -155,6 +160,7 @@ def test_memset(value: float, dtype: str, expected: Array) -> None:
 # The Tensor engine
 
 
+@pytest.mark.oracle("nisa.nc_matmul")
 def test_matmul_is_the_plain_product() -> None:
     stationary, moving = normal(128, 64), normal(128, 8, 16, seed=1)
     expected = np.einsum(
@@ -212,6 +218,7 @@ def test_transposing_matmul_spreads_nan_on_v2() -> None:
 
 
 @pytest.mark.parametrize("engine", [Engine.tensor, Engine.vector])
+@pytest.mark.oracle("nisa.nc_transpose")
 def test_transpose_flattens_the_free_axes(engine: Engine) -> None:
     data = SPECIAL.astype(BF16).reshape(2, 3, 1).repeat(2, axis=2)
     found = dst_of("nc_transpose", {"data": data}, engine=engine, dst=((6, 2), "bfloat16"))
@@ -228,12 +235,14 @@ def test_vector_transposes_bits_on_v2() -> None:
 # Elementwise
 
 
+@pytest.mark.oracle("nisa.tensor_tensor")
 def test_tensor_tensor_takes_element_order() -> None:
     data1, data2 = normal(4, 2, 3), normal(4, 6, seed=1)
     found = dst_of("tensor_tensor", {"data1": data1, "data2": data2}, {"op": "subtract"})
     assert np.array_equal(found.reshape(4, 6), data1.reshape(4, 6) - data2)
 
 
+@pytest.mark.oracle("nisa.tensor_tensor")
 def test_integers_are_exact_on_gpsimd_and_floats_on_vector() -> None:
     data1, data2 = np.array([[2**24 + 1, 2**31 - 1]], np.int32), np.array([[1, 1]], np.int32)
     tiles, dst = {"data1": data1, "data2": data2}, ((1, 2), "int32")
@@ -277,6 +286,7 @@ DATA = np.array([[1.0, -2.0, 4.0], [8.0, 0.5, -1.0]], np.float32)
         ),
     ],
 )
+@pytest.mark.oracle("nisa.tensor_scalar")
 def test_tensor_scalar_of_numbers(imms: dict[str, Any], expected: Array) -> None:
     assert np.allclose(dst_of("tensor_scalar", {"data": DATA}, imms), expected, rtol=1e-7, atol=0)
 
@@ -312,6 +322,7 @@ def test_tensor_scalar_addresses_are_exact_on_gpsimd() -> None:
     assert rounded.tolist() == [[2.0**25 + 4, 17.0]]
 
 
+@pytest.mark.oracle("nisa.scalar_tensor_tensor")
 def test_scalar_tensor_tensor() -> None:
     data, operand1 = normal(4, 6), normal(4, 2, 3, seed=1)
     tiles = {"data": data, "operand0": normal(4, 1, seed=2), "operand1": operand1}
@@ -325,6 +336,7 @@ def test_scalar_tensor_tensor() -> None:
     assert np.allclose(found, 1.0 - data.astype(np.float64) + operand1.reshape(4, 6))
 
 
+@pytest.mark.oracle("nisa.reciprocal")
 def test_reciprocal() -> None:
     found = dst_of("reciprocal", {"data": np.array([[4.0, 0.0, -0.0]], BF16)})
     assert found.tolist() == [[0.25, math.inf, -math.inf]]
@@ -361,6 +373,7 @@ def scan(data0: Array, data1: Array, start: Array, imms: Mapping[str, Any]) -> A
 @pytest.mark.parametrize("op1", ["add", "multiply", "subtract", "minimum", "maximum"])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.oracle("nisa.tensor_tensor_scan")
 def test_scan_rounds_each_step(op0: str, op1: str, reverse: bool, ones: bool) -> None:
     data0 = np.ones((3, 40), np.float32) if ones else normal(3, 40)
     data1, start = normal(3, 40, seed=1), normal(3, seed=2)
@@ -387,6 +400,7 @@ def test_scan_of_ones_is_a_running_sum_in_order() -> None:
     ("axis", "axes"), [(3, (3,)), (-1, (3,)), ((2, 3), (2, 3)), ((3, 2), (2, 3)), ((1, 2, 3), (1, 2, 3))]
 )
 @pytest.mark.parametrize("op", ["add", "maximum", "minimum", "multiply"])
+@pytest.mark.oracle("nisa.tensor_reduce")
 def test_tensor_reduce(axis: Any, axes: tuple[int, ...], op: str) -> None:
     data = normal(4, 3, 5, 2)
     reduce = {"add": np.sum, "maximum": np.max, "minimum": np.min, "multiply": np.prod}[op]
@@ -415,6 +429,7 @@ def test_bitvec_reduction() -> None:
 # Batch-norm statistics
 
 
+@pytest.mark.oracle("nisa.bn_stats")
 def test_bn_stats_by_hand() -> None:
     data = np.array([[1.0, 10.0, 3.0, 20.0, 5.0]], np.float32)
     # Even elements 1, 3, 5: mean 3, squared distance 8. Odd elements 10, 20: mean 15, squared distance 50.
@@ -423,6 +438,7 @@ def test_bn_stats_by_hand() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 4), st.integers(0, 2**32 - 1))
+@pytest.mark.oracle("nisa.bn_aggr")
 def test_bn_aggr_of_bn_stats_is_mean_and_variance(size: int, tiles: int, seed: int) -> None:
     data = np.random.default_rng(seed).standard_normal((3, tiles, size))
     stats = [
@@ -438,6 +454,7 @@ def test_bn_aggr_of_bn_stats_is_mean_and_variance(size: int, tiles: int, seed: i
 # Searches
 
 
+@pytest.mark.oracle("nisa.max8")
 def test_max8_descends() -> None:
     data = normal(5, 4, 4)
     expected = np.array([sorted(lane, reverse=True)[:8] for lane in data.reshape(5, 16).tolist()], np.float32)
@@ -459,6 +476,7 @@ def find8(data: Array, wanted: Array, missing: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("dtype", "missing"), [("uint32", 0xFFFFFFFF), ("uint16", 0xFFFF)])
+@pytest.mark.oracle("nisa.nc_find_index8")
 def test_find_index8(dtype: str, missing: int) -> None:
     rng = np.random.default_rng(0)
     data = rng.integers(0, 6, (7, 12)).astype(np.float32)
@@ -478,6 +496,7 @@ def test_find_index8_of_nan_finds_nothing() -> None:
 REDUCED = {"reduce_res": ((2, 1), "float32")}
 
 
+@pytest.mark.oracle("nisa.activation")
 def test_activation_scales_then_adds() -> None:
     data = normal(2, 4)
     tiles = {"data": data, "bias": np.array([[1.0], [-1.0]], BF16)}
@@ -520,6 +539,7 @@ def test_accumulator_without_a_result() -> None:
     assert state["scalar_accumulator"][:3].tolist() == [3.0, 3.0, 0.0]
 
 
+@pytest.mark.oracle("nisa.activation_reduce")
 def test_activation_reduce_resets_and_reads_out() -> None:
     data = normal(2, 3, 5)
     state = {"scalar_accumulator": np.full(128, 9.0, np.float32)}
@@ -543,6 +563,7 @@ def test_meanings_go_on_beyond_the_partition_limit() -> None:
 PATTERN = ((10, 2), (-1, 3))
 
 
+@pytest.mark.oracle("nisa.iota")
 def test_iota() -> None:
     imms = {"pattern": PATTERN, "offset": 5, "channel_multiplier": 100}
     expected = [[5, 4, 3, 15, 14, 13], [105, 104, 103, 115, 114, 113]]
@@ -562,6 +583,7 @@ def test_iota_beyond_float32_and_beyond_32_bits() -> None:
 
 @pytest.mark.parametrize("cmp_op", ["equal", "not_equal", "greater_equal", "greater", "less_equal", "less"])
 @pytest.mark.parametrize("dtype", [np.float32, BF16])
+@pytest.mark.oracle("nisa.affine_select")
 def test_affine_select(cmp_op: str, dtype: type) -> None:
     compare = {
         "equal": np.equal,

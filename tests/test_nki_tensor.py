@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nkireview.isa.enums import Memory
 from nkireview.isa.release import Release
-from nkireview.nki.errors import NotYetSupported, Refusal
+from nkireview.nki.errors import Refusal
 from nkireview.nki.tensor import NkiTensor
 from nkireview.nki.trace import Trace, tracing
 
@@ -159,12 +159,18 @@ def test_contiguity_ignores_the_partition_dimension() -> None:
     assert t.get_pattern() == [[8, 128], [1, 8]] and not t.is_indirect()
 
 
+@pytest.mark.parametrize("key", [slice(5, 5), slice(64, 64), slice(7, 3)])
+def test_a_view_may_be_empty_as_long_as_nothing_uses_it(key: slice) -> None:
+    view = make((128, 64), Memory.sbuf)[:, key]
+    assert view.shape == np.zeros((128, 64))[:, key].shape and view.size == 0
+
+
 @pytest.mark.parametrize(
     ("use", "message"),
     [
         (lambda t: t[:, :, :], "3 indices are given to a 2-D tensor"),
         (lambda t: t[..., ...], "an index may hold one ... only"),
-        (lambda t: t[:, 5:5], r"slice 5:5 of dimension 1 \(size 64\) is empty"),
+        (lambda t: t.slice(1, 5, 5), r"slice\(1, 5, 5\) needs 0 <= start < end"),
         (lambda t: t[:, ::-1], "slice of dimension 1 has step -1, expected at least 1"),
         (lambda t: t[:, 1.0], "index of dimension 1 is a float, expected an integer"),
         (lambda t: t[:, True], "index of dimension 1 is a truth value, expected an integer"),
@@ -205,21 +211,25 @@ def test_refusals(use: object, message: str) -> None:
         use(make((128, 64), Memory.sbuf))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(
-    ("use", "name"),
-    [
-        (lambda t: t.__setitem__(0, 1), "assignment to a tensor view"),
-        (lambda t: t[t], "a tensor as index of dimension 0"),
-        (lambda t: t.select(1, t), "NkiTensor.select with a tensor index"),
-        (lambda t: t.ap([[64, 128]], scalar_offset=t), "NkiTensor.ap with scalar_offset"),
-        (lambda t: t.rearrange((), ()), "NkiTensor.rearrange"),
-        (lambda t: t.vector_select(0, t), "NkiTensor.vector_select"),
-        (lambda t: t.indirect(t), "NkiTensor.indirect"),
-    ],
-)
-def test_what_is_not_there_yet_says_so(use: object, name: str) -> None:
-    with pytest.raises(NotYetSupported, match=f"not yet supported: {name}"):
-        use(make((128, 64), Memory.sbuf))  # type: ignore[operator]
+def test_an_assignment_hands_the_view_and_the_value_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        NkiTensor, "assign", lambda view, value: seen.append((view.shape, view.offset, value))
+    )
+    make((128, 64), Memory.sbuf)[0:32, 8:16] = 2.5
+    assert seen == [((32, 8), 8, 2.5)]
+    monkeypatch.setattr(NkiTensor, "assign", None)
+    with pytest.raises(Refusal, match="a tensor view takes no assignment; use nisa.tensor_copy"):
+        make((128, 64), Memory.sbuf)[...] = 1.0
+
+
+def test_a_tensor_can_be_bound_to_the_storage_of_another() -> None:
+    base = make((4, 6), Memory.hbm)
+    with tracing(base._trace):
+        bound = NkiTensor((3, 8), "float32", base.storage)
+        assert (bound.shape, bound.strides, bound.offset, bound.storage) == ((3, 8), (8, 1), 0, base.storage)
+        with pytest.raises(Refusal, match="NkiTensor: storage must be the storage of a tensor, got NoneType"):
+            NkiTensor((3, 8), "float32", None)
 
 
 @pytest.fixture

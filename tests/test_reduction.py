@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from execute_kit import Kernel, View, counted
 
@@ -193,6 +194,17 @@ def test_adding_tiles_sums_two_terms() -> None:
     for _ in range(9):
         kernel.call("tensor_tensor", dst=total, data1=total, data2=x, op="add")
     assert length(kernel, total) == 10
+
+
+@pytest.mark.parametrize("trips", [1, 4])
+def test_a_predicated_copy_adds_nothing_to_what_it_leaves(trips: int) -> None:
+    kernel = Kernel()
+    x, summed, kept = kernel.load(counted(128, 24)), kernel.sbuf(128, 1), kernel.load(counted(128, 1))
+    chosen = kernel.load(counted(128, 1, dtype=np.uint8))
+    kernel.call("tensor_reduce", dst=summed, op="add", data=x, axis=1)
+    for _ in range(trips):
+        kernel.call("tensor_copy_predicated", dst=summed, src=kept, predicate=chosen)
+    assert length(kernel, summed) == 24
 
 
 @pytest.mark.parametrize(("op", "wanted"), [("subtract", 2), ("multiply", 1), ("maximum", 1)])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from execute_kit import Kernel, View, counted
 from pydantic import ValidationError
 
+from nkireview.checks.accumulators import broken_chains
 from nkireview.execute import Fault
+from nkireview.isa.enums import Engine
 from nkireview.record import Legality, OutputResult, ReviewRecord, Run, Setting, Subject
 from nkireview.rules import registry
 from nkireview.rules.facts import Facts, Failure, Unreached, WorkloadFacts, WrongOutput
@@ -87,6 +90,120 @@ def test_a_cause_hides_its_symptoms_in_the_same_workload_only() -> None:
         WorkloadFacts("two", wrong=[wrong()]),
     ]
     assert [(f.code, f.workload) for f in judge(Facts("k", facts))] == [("NKR013", "one"), ("NKR020", "two")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "dimension"),
+    [
+        ("uninitialised", "NKR010", Dimension.memory),
+        ("unwritten output", "NKR011", Dimension.correctness),
+        ("psum accumulate onto undefined", "NKR012", Dimension.memory),
+        ("psum accumulate after value init", "NKR012", Dimension.memory),
+        ("not executed", "NKR013", Dimension.correctness),
+        ("no meaning", "NKR013", Dimension.correctness),
+        ("unsupported", "NKR013", Dimension.correctness),
+        ("undefined index", "NKR014", Dimension.memory),
+        ("undefined register", "NKR014", Dimension.memory),
+        ("deadlock", "NKR015", Dimension.dma),
+        ("endless loop", "NKR016", Dimension.correctness),
+        ("out of bounds", "NKR017", Dimension.dma),
+        ("undefined result", "NKR018", Dimension.memory),
+        ("duplicate indices", "NKR023", Dimension.dma),
+    ],
+)
+def test_each_fault_has_one_rule(kind: str, code: str, dimension: Dimension) -> None:
+    found = judge(Facts("k", [WorkloadFacts("w", faults=[Fault(kind, -1, -1, "because", 3)])]))
+    assert [(f.code, f.dimension, f.message) for f in found] == [(code, dimension, "because")]
+    assert (found[0].severity is Severity.blocker) is (code != "NKR023")
+
+
+def test_no_fault_is_without_a_rule() -> None:
+    for kind in Fault.KINDS:
+        assert len(judge(Facts("k", [WorkloadFacts("w", faults=[Fault(kind, -1, -1, "x")])]))) == 1, kind
+
+
+@pytest.mark.parametrize("kind", ["undefined index", "deadlock", "endless loop", "out of bounds"])
+def test_what_stops_an_instruction_explains_what_follows(kind: str) -> None:
+    faults = [
+        Fault(other, -1, -1, other) for other in ("uninitialised", "not executed", "unwritten output", kind)
+    ]
+    found = judge(Facts("k", [WorkloadFacts("w", faults=faults, wrong=[wrong()])]))
+    assert [f.message for f in found] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("commands", "broken"),
+    [
+        ("begin a, begin b, go a", [(2, 1, 0)]),
+        ("begin a, go a, begin b, go b", []),
+        ("begin a, go b", []),
+        ("begin a, go b, go a", [(2, 1, 0)]),
+        ("begin a, idle b, go a", []),
+        ("begin -, go a, begin -, go a", []),
+        ("go -, go a", []),
+    ],
+)
+def test_broken_chains(commands: str, broken: list[tuple[int, int, int]]) -> None:
+    """By hand: each command with the tile of its result, `-` for none."""
+    kernel = Kernel()
+    tile = kernel.load(counted(2, 4))
+    results = {name: kernel.sbuf(2, 1, name=name) for name in "ab"}
+    first = len(kernel.program())
+    for command in commands.split(", "):
+        verb, name = command.split()
+        kernel.call(
+            "tensor_scalar_reduce",
+            dst=tile,
+            data=tile,
+            op0="multiply",
+            operand0=1.0,
+            reduce_op="add",
+            reduce_res=results.get(name),
+            reduce_cmd={"begin": "reset_reduce", "go": "reduce", "idle": "idle"}[verb],
+        )
+    found = broken_chains(kernel.program(), kernel.rows)
+    assert [(each.instruction - first, each.by - first, each.begun - first) for each in found] == broken
+
+
+def test_engines_have_their_own_accumulators() -> None:
+    kernel = Kernel()
+    tile, a, b = kernel.load(counted(2, 4)), kernel.sbuf(2, 1), kernel.sbuf(2, 1)
+
+    def on_scalar(result: View, command: str) -> None:
+        kernel.call(
+            "activation",
+            dst=tile,
+            data=tile,
+            op="copy",
+            reduce_op="add",
+            reduce_res=result,
+            reduce_cmd=command,
+        )
+
+    def on_vector(result: View) -> None:
+        kernel.call(
+            "tensor_scalar_reduce",
+            dst=tile,
+            data=tile,
+            op0="multiply",
+            operand0=1.0,
+            reduce_op="add",
+            reduce_res=result,
+            reduce_cmd="reset_reduce",
+        )
+
+    on_scalar(a, "reset_reduce")
+    on_vector(b)
+    on_scalar(a, "reduce")
+    assert broken_chains(kernel.program(), kernel.rows) == ()
+    # a plain activation leaves the registers alone, one that begins a sum of its own does not
+    kernel.call("activation", dst=tile, data=tile, op="exp")
+    on_scalar(a, "reduce")
+    assert broken_chains(kernel.program(), kernel.rows) == ()
+    on_scalar(b, "reset_reduce")
+    on_scalar(a, "reduce")
+    (found,) = broken_chains(kernel.program(), kernel.rows)
+    assert (found.engine, found.instruction - found.by) == (Engine.scalar, 1)
 
 
 def test_an_unreached_input_is_an_integrity_blocker() -> None:

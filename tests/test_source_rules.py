@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from execute_kit import Kernel
 
-from nkireview.checks.api import absent_names, changed_names, generations, uses
+from nkireview.checks.api import absent_names, generations, uses
 from nkireview.checks.source import SourceFacts, read_source
 from nkireview.checks.subset import carried, constructs, host_calls
+from nkireview.isa.names import changed_names
 from nkireview.isa.release import KNOWN, LATEST, LEGACY, Release
 from nkireview.program.model import Frame
 from nkireview.program.verify import Violation
@@ -139,6 +140,24 @@ def test_two_generations(tmp_path: Path) -> None:
     assert generations(facts) == {"current", "legacy"}
     found = messages(facts)
     assert ("NKR046", "major", "the file imports nki (line 1) and neuronxcc.nki (line 4)") in found
+
+
+@pytest.mark.parametrize(("release", "severity"), [("0.2", "minor"), ("0.3", "minor"), ("0.4", "major")])
+def test_two_generations_are_refused_since_0_4(tmp_path: Path, release: str, severity: str) -> None:
+    """release-notes/components/nki.rst:273: a warning before."""
+    facts = source(tmp_path, kernel("pass"), head=CURRENT + "from neuronxcc import nki as old\n")
+    found = [(code, weight) for code, weight, _ in messages(facts, Release.parse(release))]
+    assert ("NKR046", severity) in found
+
+
+@pytest.mark.parametrize(("release", "expected"), [("0.2", []), ("0.3", ["NKR049"])])
+@pytest.mark.parametrize("signature", ["x, *, flag=True", "x, flag=True, stride=[1, 1]"])
+def test_constructs_that_0_3_refuses(
+    tmp_path: Path, release: str, expected: list[str], signature: str
+) -> None:
+    """nki/migration/index.rst:683-699,719-739."""
+    found = findings(source(tmp_path, kernel("pass", signature)), Release.parse(release))
+    assert [finding.code for finding in found if finding.code == "NKR049"] == expected
 
 
 def test_a_guarded_fallback_is_no_mixture(tmp_path: Path) -> None:

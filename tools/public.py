@@ -55,6 +55,7 @@ PLACES = {"clone": "clone", "cut": "cut.py", "compat": ADAPTORS}
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n"
 """What a page's blocks leave out; written before a cut that asks for it."""
 
+COMMANDS = ("review", "run", "exec")
 OUT = "out"
 NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 
@@ -89,8 +90,8 @@ def _words(value: str) -> str:
         ]
     except ValueError as error:
         raise ValueError(f"got {value!r}; expected a command line ({error})") from None
-    if not words or words[0] not in ("review", "run"):
-        raise ValueError(f"got {value!r}; expected a command of ours, 'review ...' or 'run ...'")
+    if not words or words[0] not in COMMANDS:
+        raise ValueError(f"got {value!r}; expected a command of ours, 'review ...', 'run ...' or 'exec ...'")
     unknown = sorted(set(names) - set(PLACES))
     if unknown:
         known = ", ".join(f"{{{name}}}" for name in PLACES)
@@ -142,7 +143,7 @@ class Expected(_Table):
     `runs` is the status of every run whose inputs are within the contract; `findings` are codes that must be found,
     `blockers` the only ones that may block; `violations` is for ``run``, which has no findings; `counts` are figures of
     `CountsRecord` (a key of a table in it is written after a dot: ``by_opcode.nc_matmul``); `time_ms` is the predicted
-    time of every workload.
+    time of every workload; `prints` is how many lines of what an ``exec`` prints hold a text.
     """
 
     exit: Literal[0, 1]
@@ -152,6 +153,7 @@ class Expected(_Table):
     violations: Annotated[int, Field(ge=0)] | None = None
     counts: dict[str, int] = Field(default_factory=dict)
     time_ms: Time | None = None
+    prints: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _consistent(self) -> Expected:
@@ -162,6 +164,17 @@ class Expected(_Table):
             if field is None or (field.annotation is int) == ("." in key):
                 raise ValueError(f"counts: {key!r} is no figure; expected one such as 'by_opcode.nc_matmul'")
         return self
+
+
+ANSWERS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    "review": (
+        frozenset({"runs", "findings", "blockers", "counts", "time_ms"}),
+        frozenset({"runs", "time_ms", "blockers"}),
+    ),
+    "run": (frozenset({"violations", "counts"}), frozenset({"violations"})),
+    "exec": (frozenset({"prints"}), frozenset()),
+}
+"""What can be expected of each command, and what of it at least one of; of any the exit code."""
 
 
 class Source(_Table):
@@ -218,16 +231,19 @@ class Row(Source):
             raise ValueError("expected {cut} in the command if and only if the row has a cut")
         if self.cut is not None and not _below(self.cut.file, self.paths):
             raise ValueError(f"cut.file {self.cut.file!r} is not below any of the paths")
-        review = shlex.split(self.command)[0] == "review"
-        judged = self.expected.runs is not None or self.expected.time_ms is not None
-        blocked = bool(self.expected.blockers)
-        if (review and not (judged or blocked)) or review == (self.expected.violations is not None):
-            raise ValueError(
-                "expected 'runs', 'time_ms' or 'blockers' of a review command, and 'violations' of a run command"
-            )
-        if not review and (judged or blocked):
-            raise ValueError("expected no 'runs', 'time_ms' and 'blockers' of a run command")
+        self._answers(shlex.split(self.command)[0])
         return self
+
+    def _answers(self, command: str) -> None:
+        """Raise ValueError where the row expects what its command does not say, or nothing of what it says."""
+        given = self.expected.model_fields_set - {"exit"}
+        says, needed = ANSWERS[command]
+        if needed and not given & needed:
+            names = " or ".join(f"'{name}'" for name in sorted(needed))
+            raise ValueError(f"expected {names} of {command} commands")
+        if given - says:
+            names = ", ".join(f"'{name}'" for name in sorted(given - says))
+            raise ValueError(f"expected no {names} of {command} commands")
 
     def arguments(self) -> list[str]:
         """The words of the command, as it is run in the folder that holds `PLACES`."""
@@ -402,6 +418,7 @@ class Outcome(BaseModel):
     findings: tuple[Finding, ...] = ()
     counts: tuple[CountsRecord, ...] = ()
     times: tuple[Predicted, ...] = ()
+    printed: dict[str, int] = Field(default_factory=dict)
 
     @classmethod
     def of_review(cls, record: ReviewRecord) -> Outcome:
@@ -419,6 +436,12 @@ class Outcome(BaseModel):
     def of_run(cls, summary: RunSummary) -> Outcome:
         """Of a single run."""
         return cls(violations=summary.violations, counts=(summary.counts,))
+
+    @classmethod
+    def of_exec(cls, printed: str, texts: Iterable[str]) -> Outcome:
+        """Of a script: how many of its lines hold each text."""
+        lines = printed.splitlines()
+        return cls(printed={text: sum(text in line for line in lines) for text in texts})
 
 
 class RowResult(BaseModel):
@@ -471,7 +494,7 @@ def measure(row: Row, git: Path, adaptors: Path) -> RowResult:
             place = work / row.cut.place
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(cut_block(row.cut, clone), encoding="utf-8")
-        finished = _run(row.arguments(), work)
+        finished = _run(row.arguments(), work, row.expected.prints)
     problems = tuple(compare(row.expected, finished))
     return RowResult(
         id=row.id,
@@ -489,17 +512,20 @@ def measure(row: Row, git: Path, adaptors: Path) -> RowResult:
     )
 
 
-def _run(arguments: Sequence[str], work: Path) -> Finished:
-    review = arguments[0] == "review"
-    options = ["--out", OUT] if review else ["--json"]
+def _run(arguments: Sequence[str], work: Path, texts: Iterable[str]) -> Finished:
+    command = arguments[0]
+    options = {"review": ["--out", OUT], "run": ["--json"]}.get(command, [])
     started = time.monotonic()
     ended = subprocess.run(
         [*CLI, *arguments, *options], cwd=work, capture_output=True, text=True, errors="replace", check=False
     )
     seconds = time.monotonic() - started
-    file = work / OUT / "review.json"
-    text = file.read_text(encoding="utf-8") if review and file.is_file() else ("" if review else ended.stdout)
     error = ended.stderr.strip().rpartition("\n")[2].replace(f"{work}{os.sep}", "")
+    if command == "exec":
+        return Finished(ended.returncode, seconds, error, Outcome.of_exec(ended.stdout, texts))
+    file = work / OUT / "review.json"
+    review = command == "review"
+    text = file.read_text(encoding="utf-8") if review and file.is_file() else ("" if review else ended.stdout)
     try:
         outcome = _outcome(text.replace(f"{work}{os.sep}", ""), review) if text else None
     except ValidationError as invalid:
@@ -546,6 +572,10 @@ def compare(expected: Expected, finished: Finished) -> Iterator[str]:
                 yield f"{key} is {got}, expected {wanted}"
     if expected.time_ms is not None:
         yield from _times(expected.time_ms, outcome)
+    for printed, wanted in expected.prints.items():
+        got = outcome.printed[printed]
+        if got != wanted:
+            yield f"{got} lines of what it printed hold {printed!r}, expected {wanted}"
 
 
 def _times(expected: Time, outcome: Outcome) -> Iterator[str]:

@@ -170,7 +170,7 @@ class Kept:
         for key in _trials(seeds):
             found = _or_failure(lambda key=key: answers.trial(*key))  # type: ignore[misc]
             kept.trials[key] = found
-            if key[1] != AS_DRAWN and isinstance(found, Trial):
+            if isinstance(found, Trial):
                 kept.factors[key] = _or_failure(lambda key=key: answers.amplification(*key))  # type: ignore[misc]
         kept.probes[seeds[0]] = _or_failure(lambda: answers.influences(seeds[0]))
         return kept

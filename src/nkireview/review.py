@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
@@ -100,24 +100,36 @@ class _Review:
         if unsupported:
             self.not_judged = unsupported[0].message
         with self.bench.clock("checks"):
-            self.counts.append(counts_record(program, name))
             paths = provenance(program, ROWS)
             lengths = reduction_lengths(program, ROWS)
-        facts = self._scheduled(WorkloadFacts(name, program=program, violations=violations), program)
-        if traced.workload.schedule_only or self.request.reference is None or self.not_judged:
-            return facts
-        return self._execute(traced, program, facts, paths, lengths)
+        facts = WorkloadFacts(name, program=program, violations=violations)
+        executes = not (traced.workload.schedule_only or self.request.reference is None or self.not_judged)
+        # how often a loop runs whose bounds are registers is only seen when it does
+        waits = executes and any(loop.trips is None for loop in program.loops)
+        trips: Mapping[int, int] = {}
+        if not waits:
+            facts = self._scheduled(facts, program, trips)
+        if executes:
+            facts, trips = self._execute(traced, program, facts, paths, lengths)
+        if waits:
+            facts = self._scheduled(facts, program, trips)
+        return facts
 
-    def _scheduled(self, facts: WorkloadFacts, program: Program) -> WorkloadFacts:
-        """Space, traffic and time, where every instruction has a meaning."""
+    def _scheduled(self, facts: WorkloadFacts, program: Program, trips: Mapping[int, int]) -> WorkloadFacts:
+        """What the program consists of and, where every instruction has a meaning, space, traffic and time.
+
+        trips: how often loops ran whose bounds are no numbers.
+        """
+        with self.bench.clock("checks"):
+            self.counts.append(counts_record(program, facts.name, trips))
         if any(violation.blocking or violation.unsupported for violation in facts.violations):
             self.not_checked.append(f"{facts.name}: space, traffic and time, for want of a legal program")
             return facts
         self.bench.progress(f"{facts.name}: scheduling {len(program):,} instructions")
         with self.bench.clock("checks"):
-            found = survey(program, ROWS, self.hardware)
+            found = survey(program, ROWS, self.hardware, trips)
         with self.bench.clock("schedule"):
-            timing = Timing(program)
+            timing = Timing(program, trips=trips)
             self.times.append(time_record(facts.name, program, timing, found, self.hardware))
         return replace(facts, timing=timing, survey=found)
 
@@ -128,7 +140,8 @@ class _Review:
         facts: WorkloadFacts,
         paths: Provenance,
         lengths: Sequence[int],
-    ) -> WorkloadFacts:
+    ) -> tuple[WorkloadFacts, Mapping[int, int]]:
+        """What the executions showed, and how often loops ran."""
         runs = Runs(self.bench, traced, program, lengths)
         seeds = self._seeds(traced.workload)
         for seed in seeds:
@@ -150,7 +163,7 @@ class _Review:
                 if runs.constant:
                     self.not_judged = "the task is void: no change of any input changes the reference"
         self.runs.extend(runs.records)
-        return replace(
+        executed = replace(
             facts,
             faults=runs.faults,
             wrong=tuple(runs.wrong),
@@ -159,6 +172,7 @@ class _Review:
             unreached=unreached,
             written_parameters=runs.written,
         )
+        return executed, runs.trips
 
     def _void(self, runs: Runs) -> None:
         found = runs.void()
@@ -260,9 +274,9 @@ class _Review:
         return Legality(status="illegal" if broken else "legal", violations=broken)
 
 
-def counts_record(program: Program, name: str) -> CountsRecord:
-    """What a workload's program consists of."""
-    found = counts(program, ROWS)
+def counts_record(program: Program, name: str, trips: Mapping[int, int] | None = None) -> CountsRecord:
+    """What a workload's program consists of; `trips`: how often loops ran whose bounds are no numbers."""
+    found = counts(program, ROWS, trips)
     return CountsRecord(
         workload=name,
         instructions=found.instructions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,13 @@ def run(request: Request, server: ForkServer, seed: int) -> tuple[RunSummary, di
     outputs: list[OutputSummary] = []
     values: dict[str, Array] = {}
     faults: tuple[str, ...] = ()
+    trips: Mapping[int, int] = {}
     if not workload.schedule_only:
         arguments = workload.inputs.make(seed, server, request.limits)
         buffers = [buffer for _, buffer in program.parameter_buffers]
         execution = execute(program, dict(zip(buffers, arguments.arrays(), strict=True)))
         faults = tuple(fault.message for fault in execution.faults)
+        trips = execution.trips
         wanted: list[Array] | None = None
         if request.reference is not None:
             made = call(server, request.limits, request.reference, arguments, float64=True)
@@ -66,7 +69,7 @@ def run(request: Request, server: ForkServer, seed: int) -> tuple[RunSummary, di
         target=request.target.value,
         release=request.release.value,
         seed=seed,
-        counts=counts_record(program, workload.name),
+        counts=counts_record(program, workload.name, trips),
         violations=tuple(violation.message for violation in verify(program)),
         faults=faults,
         outputs=tuple(outputs),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,13 +14,14 @@ import numpy as np
 from nkireview.answers import AS_DRAWN, Trial, answers_of
 from nkireview.arguments import Arguments, Array, ReferenceFailed
 from nkireview.checks.provenance import Provenance
+from nkireview.checks.reduction import reduction_lengths
 from nkireview.checks.stored import Stored, stored_roundings
 from nkireview.execute import Execution, OutputValue, Rounding, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
 from nkireview.numerics.errors import ErrorFigures, ExactFigures
 from nkireview.numerics.limits import Limits as Tolerance
-from nkireview.numerics.limits import limits_for
+from nkireview.numerics.limits import limits_for, table
 from nkireview.numerics.stored import Roundings, explains, widened
 from nkireview.numerics.verdict import Verdict, judge
 from nkireview.numerics.void import VoidCheck, void_checks
@@ -68,6 +69,8 @@ class Runs:
         self.traced = traced
         self.program = program
         self.lengths = lengths
+        self.trips: dict[int, int] = {}
+        """The most passes, in any execution, of each loop whose bounds are no numbers."""
         self.limits = self._limits([1.0] * len(lengths))
         self.records: list[Run] = []
         self.faults: tuple[Any, ...] = ()
@@ -94,6 +97,7 @@ class Runs:
         wanted = trial.wanted
         with self.bench.clock("execute"):
             execution = self._execute(trial.arguments)
+        self._learn(execution.trips)
         if kind == AS_DRAWN and self._drawn is None:
             self._drawn = seed, trial
             self.faults = execution.faults
@@ -106,12 +110,7 @@ class Runs:
         if kind != AS_DRAWN and not self._representable(wanted):
             self.records.append(self._unassessed(seed, kind, in_contract))
             return
-        limits = self.limits if kind == AS_DRAWN else self._limits(self._amplification(seed, kind))
-        with self.bench.clock("compare"):
-            verdicts = [
-                judge(output.values, value, limit)
-                for output, value, limit in zip(execution.outputs, wanted, limits, strict=True)
-            ]
+        limits, verdicts = self._judged(execution, wanted, seed, kind)
         granted = self._granted(execution, trial, limits, verdicts)
         results = tuple(
             _result(output, limits[at], verdicts[at], granted.get(at))
@@ -123,6 +122,40 @@ class Runs:
             elif result.stored is not None:
                 self.rounded.append(self._rounded(at, result, verdicts[at], seed, kind, in_contract))
         self.records.append(self._record(seed, kind, in_contract, results, ""))
+
+    def _judged(
+        self, execution: Execution, wanted: Sequence[Array], seed: int, kind: str
+    ) -> tuple[list[Tolerance], list[Verdict]]:
+        """Limits and verdicts of all outputs.
+
+        On inputs as drawn it is asked how far the reference enlarges rounding only where an output exceeds its limits.
+        """
+        if kind == AS_DRAWN:
+            verdicts = self._compared(execution, wanted, self.limits)
+            if all(verdict.passed for verdict in verdicts):
+                return self.limits, verdicts
+        factors = self._amplification(seed, kind)
+        if kind == AS_DRAWN:
+            factors = [min(factor, table().drawn) for factor in factors]
+        limits = self._limits(factors)
+        return limits, self._compared(execution, wanted, limits)
+
+    def _compared(
+        self, execution: Execution, wanted: Sequence[Array], limits: Sequence[Tolerance]
+    ) -> list[Verdict]:
+        with self.bench.clock("compare"):
+            return [
+                judge(output.values, value, limit)
+                for output, value, limit in zip(execution.outputs, wanted, limits, strict=True)
+            ]
+
+    def _learn(self, trips: Mapping[int, int]) -> None:
+        """A sum over the passes of a loop is as long as the loop turns out to be."""
+        longer = {loop: count for loop, count in trips.items() if count > self.trips.get(loop, 0)}
+        if longer:
+            self.trips.update(longer)
+            self.lengths = reduction_lengths(self.program, ROWS, self.trips)
+            self.limits = self._limits([1.0] * len(self.lengths))
 
     def void(self) -> VoidCheck | None:
         """Which baselines would pass, and which showed nothing."""
@@ -212,7 +245,7 @@ class Runs:
     @cached_property
     def _stored(self) -> tuple[Stored, ...]:
         """The roundings on the way to each output; asked for only where one exceeds its limits."""
-        return stored_roundings(self.program, ROWS)
+        return stored_roundings(self.program, ROWS, self.trips)
 
     def _granted(
         self, execution: Execution, trial: Trial, limits: Sequence[Tolerance], verdicts: Sequence[Verdict]

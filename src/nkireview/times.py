@@ -33,6 +33,7 @@ WAITS = {
     Wait.engine: "DMA engines",
     Wait.bandwidth: "HBM bandwidth",
     Wait.named: "an explicit dependency",
+    Wait.peer: "the other core",
 }
 
 
@@ -84,10 +85,10 @@ def floor_ns(program: Program, survey: Survey, hardware: Hardware) -> float:
     )
     cores = max(len({stream.core for stream in program.streams}), 1)
     memory = moved / (cores * hardware.number("hbm.bandwidth_per_core")) * 1e9
-    return max(memory, _array_ns(program, hardware) / cores)
+    return max(memory, _array_ns(program, survey, hardware) / cores)
 
 
-def _array_ns(program: Program, hardware: Hardware) -> float:
+def _array_ns(program: Program, survey: Survey, hardware: Hardware) -> float:
     scope = Scope.of(program)
     cells = hardware.integer("tensor.rows") * hardware.integer("tensor.columns")
     cycles = 0.0
@@ -96,7 +97,7 @@ def _array_ns(program: Program, hardware: Hardware) -> float:
         if row is None or Flow.contract not in row.flow.values():
             continue
         calls = distinct_calls(scope, row, program.opcodes[code].operands, rows, accesses)
-        times = np.bincount(calls.classes.of, minlength=len(calls.calls))
+        times = np.bincount(calls.classes.of, weights=survey.times[rows], minlength=len(calls.calls))
         for call, count in zip(calls.calls, times.tolist(), strict=True):
             if not call.imm("is_transpose"):
                 each = multiply_accumulates(call) / cells

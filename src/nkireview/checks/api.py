@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from types import MappingProxyType
 
 from nkireview.checks.source import SourceFacts
-from nkireview.isa.release import LEGACY, Release, Span
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-
-@dataclass(frozen=True)
-class Name:
-    """A name that came or went: the releases that have it, what replaces it, and the source of that."""
-
-    name: str
-    spans: tuple[Span, ...]
-    use: str
-    source: str
-
-    def __contains__(self, release: Release) -> bool:
-        return any(release in span for span in self.spans)
+from nkireview.isa.names import Name, changed_names
+from nkireview.isa.release import LEGACY, Release
 
 
 @dataclass(frozen=True)
@@ -38,20 +17,6 @@ class Use:
 
     name: str
     line: int
-
-
-@cache
-def changed_names() -> Mapping[str, Name]:
-    """The names of ``names.toml``."""
-    text = resources.files("nkireview.checks").joinpath("names.toml").read_text(encoding="utf-8")
-    found = {}
-    for row in tomllib.loads(text)["name"]:
-        since, until, again = (
-            Release.parse(row[key]) if key in row else None for key in ("since", "until", "again")
-        )
-        spans = [Span(since, until)] + ([Span(again)] if again else [])
-        found[row["name"]] = Name(row["name"], tuple(spans), row.get("use", ""), row["source"])
-    return MappingProxyType(found)
 
 
 def absent_names(source: SourceFacts, kernel: str, release: Release) -> tuple[tuple[Use, Name], ...]:

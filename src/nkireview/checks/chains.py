@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nkireview.checks.uses import Flags, Uses
 from nkireview.program.interning import Ints
 from nkireview.program.storage import Storage
+from nkireview.schedule.uses import Flags, Uses
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +16,8 @@ class Chains:
     """One row for each result whose next use is a read of exactly the same elements by another instruction.
 
     `producer` and `consumer` are instructions, `access` is what is written and then read. `last`: nobody reads the
-    result after the consumer. Buffers that overlap others by explicit address are left out.
+    result after the consumer. Buffers that overlap others by explicit address are left out, and so is what is addressed
+    on the device, where one view may be other elements each time.
     """
 
     producer: Ints
@@ -39,6 +40,8 @@ def chains(used: Uses, stored: Storage) -> Chains:
     )
     if stored.touching:
         found = found[~np.isin(rows.place[found], np.array(list(stored.touching), np.int64))]
+    if stored.indices:
+        found = found[~np.isin(rows.access[found], np.array(list(stored.indices), np.int64))]
     after = found + 2
     inside = after < len(rows)
     at = np.minimum(after, len(rows) - 1)

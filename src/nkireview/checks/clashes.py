@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.checks.lifetime import Lifetimes
-from nkireview.checks.uses import Uses
 from nkireview.isa import dtypes
 from nkireview.program.call import Tile
 from nkireview.program.interning import Ints
 from nkireview.program.program import Program
 from nkireview.program.storage import Storage
+from nkireview.schedule.lifetime import Lifetimes
+from nkireview.schedule.uses import Uses
 
 CELLS = 2**22
 """Reads times writes compared at once."""

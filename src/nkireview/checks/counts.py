@@ -15,7 +15,7 @@ from nkireview.isa.row import Flow, Row
 from nkireview.program.call import CallView, Tile
 from nkireview.program.contiguity import contiguous_run
 from nkireview.program.interning import Classes, by_opcode, intern
-from nkireview.program.loops import nests
+from nkireview.program.loops import known_trips, nests
 from nkireview.program.program import Program
 from nkireview.program.scope import Calls, Scope, distinct_calls
 
@@ -28,9 +28,9 @@ class Counts:
 
     `by_engine`: instructions by the name of the engine that runs them. `bytes_by_route`: bytes that DMAs read, by
     ``from->to`` (hbm, sbuf, psum). `multiply_accumulates`: of matmuls, transposes by matmul left out; `flops` are
-    two for each. `smallest_run` and `median_run`: bytes of the contiguous runs that DMA transfers fall into, the
-    median over all runs; None where there is no DMA. `assumed_trips`: a loop without static bounds, or loops that are
-    not nested, count as one trip.
+    two for each. What ranks exchange is on no route and no transfer. `smallest_run` and `median_run`: bytes of the
+    contiguous runs that DMA transfers fall into, the median over all runs; None where there is no DMA.
+    `assumed_trips`: a loop without static bounds, or loops that are not nested, count as one trip.
     """
 
     instructions: int
@@ -54,30 +54,31 @@ class Counts:
         return sum(self.bytes_by_route.values())
 
 
-def counts(program: Program, rows: Mapping[str, Row]) -> Counts:
+def counts(program: Program, rows: Mapping[str, Row], trips: Mapping[int, int] | None = None) -> Counts:
     """The figures of a Program. Instructions without a row count by name and for the engine ``unknown``.
 
+    trips: index of a loop in the program -> its trip count, where its bounds are not numbers.
     Raise ProgramError where the header names an unknown target or release.
     """
     scope = Scope.of(program, rows)
-    trips, assumed = _trips(program)
+    times, assumed = _trips(program, trips)
     tally = _Tally()
     for code, instructions, accesses in by_opcode(program):
         opcode = program.opcodes[code]
-        times = trips[instructions]
-        tally.by_opcode[opcode.name] += int(times.sum())
+        mine = times[instructions]
+        tally.by_opcode[opcode.name] += int(mine.sum())
         row = rows.get(opcode.name)
         if row is None:
-            tally.by_engine[UNKNOWN] += int(times.sum())
+            tally.by_engine[UNKNOWN] += int(mine.sum())
             continue
         calls = distinct_calls(scope, row, opcode.operands, instructions, accesses)
-        for call, weight in zip(calls.calls, _weights(calls.classes, times), strict=True):
+        for call, weight in zip(calls.calls, _weights(calls.classes, mine), strict=True):
             tally.call(call, weight)
-        if row.engines.default is Engine.dma:
-            tally.dma_transfers += int(times.sum())
-            _transfers(scope, calls, times, tally)
+        if row.engines.default is Engine.dma and row.meets != "ranks":
+            tally.dma_transfers += int(mine.sum())
+            _transfers(scope, calls, mine, tally)
     return Counts(
-        instructions=int(trips.sum()),
+        instructions=int(times.sum()),
         by_engine=dict(tally.by_engine),
         by_opcode=dict(tally.by_opcode),
         bytes_by_route=dict(tally.routes),
@@ -92,27 +93,30 @@ def counts(program: Program, rows: Mapping[str, Row]) -> Counts:
 Times = NDArray[np.int64] | NDArray[np.object_]
 
 
-def loop_trips(program: Program) -> Times:
+def loop_trips(program: Program, trips: Mapping[int, int] | None = None) -> Times:
     """How often each instruction runs: the product of the trips of the loops around it, 1 for those not known.
 
+    trips: index of a loop in the program -> its trip count, where its bounds are not numbers.
     Raise ValueError where the loops are malformed.
     """
     if not program.loops:
         return np.ones(len(program), np.int64)
     found = np.ones(len(program), object)  # Python integers, which a product of trips cannot overflow
+    known = known_trips(program, trips)
     left = [nest for nested in nests(program) for nest in nested]
     while left:
         nest = left.pop()
         left.extend(nest.inner)
-        if nest.loop.trips not in (None, 1):
-            found[nest.loop.start : nest.loop.stop] *= nest.loop.trips
+        count = known.get(id(nest.loop), 1)
+        if count != 1:
+            found[nest.loop.start : nest.loop.stop] *= count
     return found
 
 
-def _trips(program: Program) -> tuple[Times, bool]:
+def _trips(program: Program, trips: Mapping[int, int] | None) -> tuple[Times, bool]:
     """The trips of each instruction, and whether some of them had to be assumed."""
     try:
-        return loop_trips(program), any(loop.trips is None for loop in program.loops)
+        return loop_trips(program, trips), len(known_trips(program, trips)) < len(program.loops)
     except ValueError:
         return np.ones(len(program), np.int64), True
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nkireview.checks.boxes import Box, bits, box_of, holds, overlap
 from nkireview.isa.row import Row
@@ -27,6 +28,7 @@ DEPTH = 24
 """Instructions that a path is followed through."""
 UNKNOWN = -2
 """Stands for a writer or reader that cannot be told."""
+_INDEX = ".index"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,10 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Dataflow:
-    """The questions. An instruction in a device-side loop is also reached from the end of the loop's body."""
+    """The questions. An instruction in a device-side loop is also reached from the end of the loop's body.
+
+    The index tile of an operand is an operand too, which is read, named ``operand.index``.
+    """
 
     scope: Scope
     held: Storage = field(repr=False)
@@ -124,11 +129,11 @@ class Dataflow:
 
     def tile_dtype(self, slot: Slot) -> str:
         """The dtype of an operand."""
-        return self.program.access(int(self.program.columns.operand[self._flat(slot)])).dtype
+        return self.program.access(int(self._operand[self._flat(slot)])).dtype
 
     def operand_writes(self, slot: Slot) -> bool:
         """True where the operand is written."""
-        return bool(self.held.use[self._flat(slot)] & WRITES)
+        return bool(self._use[self._flat(slot)] & WRITES)
 
     def operands(self, instruction: int, uses: int) -> Iterator[Slot]:
         """The operands of an instruction with one of the uses (READS, WRITES)."""
@@ -136,7 +141,7 @@ class Dataflow:
         names = self.program.opcodes[columns.opcode[instruction]].operands
         begin = int(columns.operand_at[instruction])
         for at, name in enumerate(names):
-            if columns.operand[begin + at] >= 0 and self.held.use[begin + at] & uses:
+            if columns.operand[begin + at] >= 0 and self._use[begin + at] & uses:
                 yield Slot(instruction, name)
 
     def _cached(
@@ -151,11 +156,49 @@ class Dataflow:
 
     def _flat(self, slot: Slot) -> int:
         columns = self.program.columns
+        if slot.operand.endswith(_INDEX):
+            return len(columns.operand) + self._tile_slots.index(slot)
         names = self.program.opcodes[columns.opcode[slot.instruction]].operands
         return int(columns.operand_at[slot.instruction]) + int(names.index(slot.operand))
 
     def _place_of(self, slot: Slot) -> int:
-        return int(self.held.place[self._flat(slot)])
+        return int(self._place[self._flat(slot)])
+
+    @cached_property
+    def _tiles(self) -> dict[Slot, tuple[int, int]]:
+        """The index tiles of all operands, each with its access and place."""
+        columns = self.program.columns
+        found = {}
+        for flat in np.flatnonzero(np.isin(columns.operand, list(self.held.indices))).tolist():
+            owner = int(np.searchsorted(columns.operand_at, flat, side="right")) - 1
+            name = self.program.opcodes[columns.opcode[owner]].operands[flat - int(columns.operand_at[owner])]
+            for place, tile in self.held.indices[int(columns.operand[flat])]:
+                name = f"{name}{_INDEX}"
+                if tile >= 0:
+                    found[Slot(owner, name)] = tile, place
+        return found
+
+    @cached_property
+    def _tile_slots(self) -> list[Slot]:
+        return list(self._tiles)
+
+    @cached_property
+    def _operand(self) -> Ints:
+        """The access of each operand, index tiles at the end."""
+        tiles = np.array([tile for tile, _ in self._tiles.values()], np.int64)
+        return np.concatenate([self.program.columns.operand.astype(np.int64), tiles])
+
+    @cached_property
+    def _place(self) -> Ints:
+        """The storage place of each operand."""
+        return np.concatenate(
+            [self.held.place, np.array([place for _, place in self._tiles.values()], np.int64)]
+        )
+
+    @cached_property
+    def _use(self) -> NDArray[np.int8]:
+        """What is done to each operand."""
+        return np.concatenate([self.held.use, np.full(len(self._tiles), READS, np.int8)])
 
     @cached_property
     def _calls(self) -> dict[int, CallView]:
@@ -177,23 +220,24 @@ class Dataflow:
     def _index(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Flat operands sorted by place then position, where each place begins, owners, and ranks of flat operands."""
         columns = self.program.columns
-        place = self.held.place
-        order = np.argsort(place, kind="stable").astype(np.int64)
+        place = self._place
+        owner = np.repeat(np.arange(len(self.program)), np.diff(columns.operand_at)).astype(np.int64)
+        owner = np.concatenate([owner, np.array([slot.instruction for slot in self._tiles], np.int64)])
+        order = np.lexsort((owner, place)).astype(np.int64)
         count = int(place.max()) + 2 if len(place) else 1
         starts = np.searchsorted(place[order], np.arange(count)).astype(np.int64)
-        owner = np.repeat(np.arange(len(self.program)), np.diff(columns.operand_at)).astype(np.int64)
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         return order, starts, owner, rank
 
-    def _loop(self, instruction: int) -> tuple[int, int] | None:
-        """The innermost device-side loop around an instruction."""
+    def _loops(self, instruction: int) -> list[tuple[int, int]]:
+        """The device-side loops around an instruction, the innermost first."""
         around = [
             (loop.stop - loop.start, loop.start, loop.stop)
             for loop in self.program.loops
             if loop.start <= instruction < loop.stop
         ]
-        return min(around)[1:] if around else None
+        return [(start, stop) for _, start, stop in sorted(around)]
 
     def _stream(self, instruction: int) -> tuple[int, int]:
         for stream in self.program.streams:
@@ -203,6 +247,8 @@ class Dataflow:
 
     def _slot(self, flat: int) -> Slot:
         columns = self.program.columns
+        if flat >= len(columns.operand):
+            return self._tile_slots[flat - len(columns.operand)]
         owner = int(self._index[2][flat])
         names = self.program.opcodes[columns.opcode[owner]].operands
         return Slot(owner, names[flat - int(columns.operand_at[owner])])
@@ -217,36 +263,34 @@ class Dataflow:
         flats = order[starts[place] : starts[place + 1]]
         owners = owner[flats]
         outside = (owners < stream[0]) | (owners >= stream[1])
-        return bool((outside & ((self.held.use[flats] & WRITES) != 0)).any())
+        return bool((outside & ((self._use[flats] & WRITES) != 0)).any())
 
     def _find_writers(self, flat: int) -> tuple[Slot, ...]:
         order, starts, owner, rank = self._index
-        place = int(self.held.place[flat])
+        place = int(self._place[flat])
         mine = int(owner[flat])
         stream = self._stream(mine)
         unknown = (Slot(UNKNOWN, ""),)
         if place < 0 or self._elsewhere(place, stream):
             return unknown
         found: list[Slot] = []
-        at, steps, loop = int(rank[flat]) - 1, 0, self._loop(mine)
+        at, steps, loops = int(rank[flat]) - 1, 0, self._loops(mine)
         first = int(starts[place])
-        wrapped = loop is None
         while True:
-            if not wrapped and loop is not None and (at < first or owner[order[at]] < loop[0]):
+            while loops and (at < first or owner[order[at]] < loops[0][0]):
                 # the iteration before: from the end of the body down to this instruction
-                around = self._around(flat, place, loop)
+                around = self._around(flat, place, loops.pop(0))
                 found.extend(slot for slot in around if slot not in found)
-                wrapped = True
             if at < first or owner[order[at]] < stream[0]:
                 return tuple(found)
             other = int(order[at])
             at, steps = at - 1, steps + 1
             if steps > FAR:
                 return (*found, *unknown)
-            if owner[other] == mine or not self.held.use[other] & WRITES or not self._meets(flat, other):
+            if owner[other] == mine or not self._use[other] & WRITES or not self._meets(flat, other):
                 continue
             found.append(self._slot(other))
-            if self._covers(other, flat) and self.held.use[other] & (READS | WRITES) == WRITES:
+            if self._covers(other, flat) and self._use[other] & (READS | WRITES) == WRITES:
                 return tuple(found)
 
     def _around(self, flat: int, place: int, loop: tuple[int, int]) -> list[Slot]:
@@ -255,7 +299,7 @@ class Dataflow:
         inside = flats[(owner[flats] >= owner[flat]) & (owner[flats] < loop[1])]
         found = []
         for other in inside[::-1][:FAR].tolist():
-            if self.held.use[other] & WRITES and self._meets(flat, other):
+            if self._use[other] & WRITES and self._meets(flat, other):
                 found.append(self._slot(other))
                 if self._covers(other, flat):
                     break
@@ -263,11 +307,11 @@ class Dataflow:
 
     def _find_readers(self, flat: int) -> tuple[Slot, ...]:
         order, starts, owner, rank = self._index
-        place = int(self.held.place[flat])
+        place = int(self._place[flat])
         mine = int(owner[flat])
         stream = self._stream(mine)
         unknown = (Slot(UNKNOWN, ""),)
-        if place < 0 or self._elsewhere(place, stream) or self._loop(mine) is not None:
+        if place < 0 or self._elsewhere(place, stream) or bool(self._loops(mine)):
             return unknown
         found: list[Slot] = []
         last, covered = int(starts[place + 1]), -1
@@ -280,14 +324,14 @@ class Dataflow:
                 return (*found, *unknown)
             if owner[other] == mine or not self._meets(flat, other):
                 continue
-            if self.held.use[other] & READS:
+            if self._use[other] & READS:
                 found.append(self._slot(other))
             elif self._covers(other, flat):
                 covered = int(owner[other])
         return tuple(found)
 
     def _box(self, flat: int) -> Box | None:
-        access = int(self.program.columns.operand[flat])
+        access = int(self._operand[flat])
         known = self._boxes
         if access not in known:
             known[access] = box_of(self.scope.tile(access))
@@ -303,16 +347,15 @@ class Dataflow:
 
     def _covers(self, writer: int, flat: int) -> bool:
         """True where what one operand writes is surely all that the other touches."""
-        columns = self.program.columns
-        if self.held.use[writer] & WHOLE:
+        if self._use[writer] & WHOLE:
             return True
-        access = int(columns.operand[writer])
-        if access == columns.operand[flat] and access not in self.program.extras:
+        access = int(self._operand[writer])
+        if access == self._operand[flat] and access not in self.program.extras:
             return True
         a, b = self._box(writer), self._box(flat)
         return a is not None and b is not None and holds(a, b) and self._dense(writer, a)
 
     def _dense(self, flat: int, box: Box) -> bool:
         """True where an access touches every bit of its box."""
-        tile = self.scope.tile(int(self.program.columns.operand[flat]))
+        tile = self.scope.tile(int(self._operand[flat]))
         return bits(box) == tile.access.size * tile.bits

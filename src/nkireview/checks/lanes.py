@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nkireview.checks.uses import Flags, Uses
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Flow, Row
 from nkireview.program.interning import Ints
 from nkireview.program.program import Program
+from nkireview.schedule.uses import Flags, Uses
 
 
 @dataclass(frozen=True, eq=False)

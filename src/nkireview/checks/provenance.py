@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -20,6 +21,7 @@ from nkireview.program.access import Access
 from nkireview.program.footprint import Form, allowed, offsets, ranges
 from nkireview.program.loops import Nest, nests
 from nkireview.program.program import Program
+from nkireview.program.registers import register_uses
 from nkireview.program.storage import INDEXED, READS, WHOLE, WRITES, Storage, loop_registers, storage
 
 Mask = NDArray[np.bool_]
@@ -93,12 +95,13 @@ class Provenance:
 def provenance(program: Program, rows: Mapping[str, Row]) -> Provenance:
     """The paths of a Program.
 
-    Each written operand depends on all that its instruction reads, on the index tiles and registers of their
-    addresses, and on the registers of the device-side loops around it. A write of all of a buffer ends what it held;
+    Each written operand, and each register that is written, depends on all that its instruction reads, on the index
+    tiles and registers of their addresses, on the registers of the device-side loops around it and, where cores meet,
+    on what the others bring. A write of all of a buffer ends what it held;
     any other write adds to it. Buffers with overlapping explicit addresses share what they hold. What several streams
     touch is never ended, since their order is not known.
     """
-    walk = _Walk(program, storage(program, rows))
+    walk = _Walk(program, storage(program, rows), rows)
     complete = walk.run()
     reads: dict[str, list[_Reads]] = {}
     for path, buffer in program.parameter_buffers:
@@ -127,15 +130,23 @@ class _Walk:
     outputs a place itself is what is returned.
     """
 
-    def __init__(self, program: Program, held: Storage) -> None:
+    def __init__(self, program: Program, held: Storage, rows: Mapping[str, Row]) -> None:
         columns = program.columns
         self._program = program
+        self._peers = _peers(program, rows)
+        uses, of = register_uses(program, rows)
+        self._register_use: list[int] = of.tolist()
+        self._registers = [
+            tuple(
+                tuple(held.register_of[register] for register in names) for names in (use.reads, use.writes)
+            )
+            for use in uses
+        ]
         self._held = held
         self._at: list[int] = columns.operand_at.tolist()
         self._place: list[int] = held.place.tolist()
         self._use: list[int] = held.use.tolist()
         self._access: list[int] = columns.operand.tolist()
-        self._immediates: list[int] = columns.immediates.tolist()
         self._lines: list[int] = columns.place.tolist()
         self._returned: dict[int, tuple[int, ...]] = {}
         for at, output in enumerate(program.outputs):
@@ -218,6 +229,11 @@ class _Walk:
         if held.registers:
             for number in np.unique(columns.immediates[start:stop]).tolist():
                 found.update(held.registers.get(number, ()))
+        for index in self._peers.keys() & range(start, stop) if self._peers else ():
+            for peer in self._peers[index]:
+                found.update(
+                    place for place in self._place[self._at[peer] : self._at[peer + 1]] if place >= 0
+                )
         for place in tuple(found):
             found.update(held.touching.get(place, ()))
         return sorted(found)
@@ -265,7 +281,8 @@ class _Walk:
         if self._visits > ROUNDS * len(self._program):
             raise _Entangled
         at, places, uses, live = self._at, self._place, self._use, self._live
-        touching, registers, final = self._held.touching, self._held.registers, self._final
+        touching, final, peers = self._held.touching, self._final, self._peers
+        registers, register_use = self._registers, self._register_use
         every = 0
         for index in range(stop - 1, start - 1, -1):
             outs = 0
@@ -279,8 +296,8 @@ class _Walk:
                             outs |= live[other]
                     if place in final:
                         outs |= self._written(final[place], index)
-            named = registers.get(self._immediates[index], ()) if registers else ()
-            for place in named:
+            asked, made = registers[register_use[index]]
+            for place in made:
                 outs |= live[place]
             if not outs:
                 continue
@@ -295,8 +312,12 @@ class _Walk:
                 if use & INDEXED:
                     for place, access in self._held.indices[self._access[slot]]:
                         self._reach(place, access, outs)
-            for place in named:
+            for place in asked:
                 live[place] |= outs
+            for peer in peers.get(index, ()):
+                for slot in range(at[peer], at[peer + 1]):
+                    if uses[slot] & READS:
+                        self._reach(places[slot], self._access[slot], outs)
         return every
 
     def _reach(self, place: int, access: int, outs: int) -> None:
@@ -331,6 +352,26 @@ class _Walk:
                 bits[line] = bit
             found |= bit
         return found
+
+
+def _peers(program: Program, rows: Mapping[str, Row]) -> dict[int, tuple[int, ...]]:
+    """For each instruction by which cores meet those of the other streams, the n-th of one row with the n-th."""
+    meeting = {
+        code
+        for code, opcode in enumerate(program.opcodes)
+        if opcode.name in rows and rows[opcode.name].meets == "cores"
+    }
+    found: dict[int, tuple[int, ...]] = {}
+    for code in meeting:
+        together = [
+            np.flatnonzero(program.columns.opcode[stream.start : stream.stop] == code) + stream.start
+            for stream in program.streams
+        ]
+        for group in zip_longest(*(part.tolist() for part in together)):
+            for index in group:
+                if index is not None:
+                    found[index] = tuple(other for other in group if other not in (None, index))
+    return found
 
 
 def _coverage(program: Program, reads: _Reads) -> Mask:

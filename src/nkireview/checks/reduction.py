@@ -8,7 +8,9 @@ The rounding error of a sum grows with its number of terms, so tolerances are si
   a scan takes together, two where an elementwise instruction adds tiles. Maxima, minima and searches sum nothing;
 * an accumulation of n more elements onto a sum of length S has length max(S, L - 1) + n, so that a matmul of K rows
   accumulated A times has length A * K. Accumulator registers keep their length between instructions;
-* a device-side loop of T trips grows a length T times by what one trip adds; without static bounds it counts as one;
+* a reduction over R ranks takes R terms together, one of several tensors as many as there are;
+* a device-side loop of T trips grows a length T times by what one trip adds; where neither its bounds nor an
+  execution says how often it runs, it counts as one;
 * an overwrite of all of a buffer, or of the same view, replaces its length; any other write leaves the larger one.
 
 Lengths are kept for each buffer and, on chip, for each view written; a read takes the largest of those it overlaps.
@@ -26,7 +28,7 @@ from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Flow, Role, Row
 from nkireview.program.call import CallView
-from nkireview.program.loops import Nest, nests
+from nkireview.program.loops import Nest, known_trips, nests
 from nkireview.program.program import Program
 from nkireview.program.scope import Scope
 from nkireview.program.storage import WHOLE, Storage, role_of, storage
@@ -38,6 +40,8 @@ VIEWS = 32
 """Views of one buffer that are told apart; with more, the buffer has one length."""
 VISITS = 32
 """Visits for each instruction, after which loops are no longer followed twice."""
+ADDED_TO = frozenset({Flow.contract, Flow.elementwise})
+"""Flows of what is added to the old content; any other call that reads its destination leaves some of it as it was."""
 _RESETS = frozenset({"reset", "reset_reduce", "load_reduce"})
 _BUFFER = -1
 _NOTHING: Mapping[int, int] = {}
@@ -45,11 +49,12 @@ _NOTHING: Mapping[int, int] = {}
 
 @dataclass(frozen=True)
 class _Write:
-    """What a call does to a written operand: how many terms it sums, and onto what."""
+    """What a call does to a written operand: how many terms it sums, and onto what; `keeps`: some of it stays."""
 
     slot: int
     terms: int
     accumulates: bool
+    keeps: bool
     constant: bool
     registers: bool
 
@@ -64,13 +69,16 @@ class _Recipe:
     summed: int = 1
 
 
-def reduction_lengths(program: Program, rows: Mapping[str, Row]) -> tuple[int, ...]:
+def reduction_lengths(
+    program: Program, rows: Mapping[str, Row], trips: Mapping[int, int] | None = None
+) -> tuple[int, ...]:
     """The reduction length of each output, at least 1; see this module for the rule.
 
+    trips: index of a loop in the program -> its trip count, where its bounds are not numbers.
     Raise ProgramError where the header names an unknown target or release.
     """
     scope = Scope.of(program, rows)
-    lengths = _Lengths(scope, storage(program, rows))
+    lengths = _Lengths(scope, storage(program, rows), known_trips(program, trips))
     # what one stream writes another may read, and their order is not known
     for _ in program.streams[:2]:
         lengths.run()
@@ -85,6 +93,8 @@ def terms(call: CallView, name: str) -> int:
         return 1
     if flow is Flow.contract:
         return _contracted(call, name)
+    if row.meets == "ranks" or row.lists:
+        return _joined(call, len(reads))
     if flow is Flow.whole:
         sums = call.imm("op") in ADDING | {"average"}
         return max(call.measure(operand.name, "partitions") for operand in reads) if sums else 1
@@ -96,6 +106,17 @@ def terms(call: CallView, name: str) -> int:
         return max(free, 1) if operators & ROUNDING else 1
     adds = flow is Flow.elementwise and bool(operators & ADDING or call.has("bias"))
     return 2 if adds and len(reads) > 1 else 1
+
+
+def _joined(call: CallView, reads: int) -> int:
+    """Ranks, or listed tensors, of which the call makes one."""
+    if not {call.imm("op"), call.imm("reduce_op")} & ADDING:
+        return 1
+    if call.row.meets != "ranks":
+        return reads
+    groups = call.imm("replica_group") or ()
+    ring = call.row.name.startswith("collective_permute")
+    return 2 if ring else max((len(group) for group in groups), default=1)
 
 
 def _contracted(call: CallView, name: str) -> int:
@@ -117,8 +138,9 @@ def _reduced(call: CallView, name: str, free: int) -> int:
 class _Lengths:
     """The length of what each place holds, from the first instruction to the last."""
 
-    def __init__(self, scope: Scope, held: Storage) -> None:
+    def __init__(self, scope: Scope, held: Storage, trips: Mapping[int, int]) -> None:
         program = scope.program
+        self._trips = trips
         columns = program.columns
         self._scope = scope
         self._program = program
@@ -169,7 +191,7 @@ class _Lengths:
         self._straight(start, stop)
 
     def _loop(self, nest: Nest) -> None:
-        loop, trips = nest.loop, nest.loop.trips or 1
+        loop, trips = nest.loop, self._trips.get(id(nest.loop), 1)
         self._walk(loop.start, loop.stop, nest.inner)
         if trips < 2 or self._visits > VISITS * len(self._program):
             return
@@ -210,6 +232,8 @@ class _Lengths:
             return 0
         if write.accumulates:
             return max(self._read(self._place[slot], self._access[slot]), longest - 1) + write.terms
+        if write.keeps:
+            return max(self._read(self._place[slot], self._access[slot]), longest - 1 + write.terms)
         if write.registers and use is not None:
             held = self._accumulate(use, longest, write.terms)
             if use.reads:
@@ -267,7 +291,7 @@ class _Lengths:
 
 def _unknown(operands: int) -> _Recipe:
     every = tuple(range(operands))
-    return _Recipe(every, tuple(_Write(slot, 1, False, False, False) for slot in every))
+    return _Recipe(every, tuple(_Write(slot, 1, False, False, False, False) for slot in every))
 
 
 def _recipe(call: CallView, names: Sequence[str]) -> _Recipe:
@@ -278,7 +302,10 @@ def _recipe(call: CallView, names: Sequence[str]) -> _Recipe:
             reads.append(slot)
         elif call.has(name):
             constant = call.row.flow[name] is Flow.nothing
-            accumulates = role is Role.accumulate
-            writes.append(_Write(slot, terms(call, name), accumulates, constant, name == "reduce_res"))
+            held = role is Role.accumulate
+            adds = held and call.row.flow[name] in ADDED_TO
+            writes.append(
+                _Write(slot, terms(call, name), adds, held and not adds, constant, name == "reduce_res")
+            )
     free = [call.measure(names[slot], "free") for slot in reads if call.has(names[slot])]
     return _Recipe(tuple(reads), tuple(writes), register_use(call.row, call.immediates), max(free, default=1))

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.isa.rows import random
+from nkireview.isa.table import ROWS
 from nkireview.program.interning import Ints, by_rank, intern
 from nkireview.program.program import Program
 from nkireview.program.storage import READS, WHOLE, WRITES, Storage
@@ -16,6 +18,8 @@ from nkireview.schedule.reuse import Places
 
 VIEWS = 32
 """Views of one place that are told apart; with more, they are taken together as one."""
+DRAWING = frozenset(row.name for row in random.ROWS)
+"""Instructions that draw, each time anew."""
 _ODD, _TOGETHER = -1, -2
 """Views of their own kind: one that is not affine or is addressed on the device, and several taken as one."""
 _Key = tuple[object, ...]
@@ -192,12 +196,18 @@ def _views(program: Program) -> Ints:
 
 
 def _strange(program: Program, stored: Storage) -> list[bool]:
-    """Which instructions also depend on registers, or on what an engine has summed up before."""
+    """Which instructions also depend on registers, on the state of an engine, or on what others bring to a meeting."""
     odd = [
         number in stored.registers or row.get("reduce_cmd") not in (None, "idle")
         for number, row in enumerate(program.immediates)
     ]
-    found: list[bool] = np.array(odd or [False], bool)[program.columns.immediates].tolist()
+    apart = [
+        opcode.name in DRAWING or (opcode.name in ROWS and bool(ROWS[opcode.name].meets))
+        for opcode in program.opcodes
+    ]
+    columns = program.columns
+    strange = np.array(odd or [False], bool)[columns.immediates]
+    found: list[bool] = (strange | np.array(apart or [False], bool)[columns.opcode]).tolist()
     return found
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from nkireview.checks.clashes import Clash, clashes
-from nkireview.checks.lifetime import Lifetimes, lifetimes
-from nkireview.checks.uses import Uses
 from nkireview.hardware import Hardware
 from nkireview.isa.enums import Memory
 from nkireview.program.interning import Ints
@@ -16,6 +14,8 @@ from nkireview.program.placement import row_bytes
 from nkireview.program.program import MEMORIES, Program
 from nkireview.program.scope import Scope
 from nkireview.program.storage import Storage
+from nkireview.schedule.lifetime import Lifetimes, lifetimes
+from nkireview.schedule.uses import Uses
 
 SHOWN = 1000
 """Buffers named at a peak."""
@@ -77,7 +77,7 @@ class Space:
 def space(scope: Scope, hardware: Hardware, stored: Storage, used: Uses) -> tuple[Space, ...]:
     """SBUF and PSUM of each core that uses them."""
     program = scope.program
-    lives = lifetimes(program, used)
+    lives = lifetimes(program, used, used.buffer, program.columns.buffers)
     columns = program.columns
     kinds = [program.buffer(first) for first in scope.buffer_classes.first.tolist()]
     of = scope.buffer_classes.of

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from nkireview.checks.dataflow import DEPTH, UNKNOWN, Dataflow, Slot
 from nkireview.program.call import CallView
 
-COPIES = frozenset({"tensor_copy", "dma_copy", "nc_transpose"})
+COPIES = frozenset(
+    {"tensor_copy", "dma_copy", "nc_transpose", "dma_transpose", "nc_stream_shuffle", "nc_n_gather"}
+)
 ACTIVATIONS = frozenset({"activation", "activation_reduce"})
 MATMUL = "nc_matmul"
 MAIN = ("data", "src", "data1", "on_true_tile")

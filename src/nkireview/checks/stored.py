@@ -25,7 +25,7 @@ from nkireview.checks.steps import ACTIVATIONS, MATMUL
 from nkireview.isa import dtypes
 from nkireview.isa.row import Flow, Role, Row
 from nkireview.program.call import CallView
-from nkireview.program.loops import Nest, nests
+from nkireview.program.loops import Nest, known_trips, nests
 from nkireview.program.program import Program
 from nkireview.program.scope import Scope
 from nkireview.program.storage import WHOLE, Storage, role_of, storage
@@ -37,7 +37,27 @@ EXACT = frozenset(
     | {"equal", "not_equal", "greater", "greater_equal", "less", "less_equal"}
 )
 """Operators whose result is an operand, an operand with another sign, 0 or 1."""
-MOVES = frozenset({"dma_copy", "tensor_copy", "nc_transpose", "affine_select", "max8"})
+MOVES = frozenset(
+    {
+        "dma_copy",
+        "dma_transpose",
+        "tensor_copy",
+        "nc_transpose",
+        "nc_stream_shuffle",
+        "local_gather",
+        "nc_n_gather",
+    }
+    | {
+        "affine_select",
+        "range_select",
+        "select_reduce",
+        "tensor_copy_predicated",
+        "max8",
+        "nc_match_replace8",
+    }
+    | {"sendrecv", "all_gather", "all_gather_v", "all_to_all", "all_to_all_v"}
+    | {"collective_permute", "collective_permute_implicit"}
+)
 COUNTED = 32
 """Roundings of one path that are told apart."""
 REPEATED = 5
@@ -121,12 +141,15 @@ class _Recipe:
     writes: tuple[_Write, ...]
 
 
-def stored_roundings(program: Program, rows: Mapping[str, Row]) -> tuple[Stored, ...]:
+def stored_roundings(
+    program: Program, rows: Mapping[str, Row], trips: Mapping[int, int] | None = None
+) -> tuple[Stored, ...]:
     """The stored roundings of each output; see this module for the rule.
 
+    trips: index of a loop in the program -> its trip count, where its bounds are not numbers.
     Raise ProgramError where the header names an unknown target or release.
     """
-    walk = _Walk(Scope.of(program, rows), storage(program, rows))
+    walk = _Walk(Scope.of(program, rows), storage(program, rows), known_trips(program, trips))
     # what one stream writes another may read, and their order is not known
     for _ in program.streams[:2]:
         walk.run()
@@ -148,8 +171,9 @@ def narrow(name: str) -> bool:
 class _Walk:
     """What each place holds, from the first instruction to the last."""
 
-    def __init__(self, scope: Scope, held: Storage) -> None:
+    def __init__(self, scope: Scope, held: Storage, trips: Mapping[int, int]) -> None:
         program = scope.program
+        self._trips = trips
         columns = program.columns
         self._scope, self._program, self._held = scope, program, held
         self._at: list[int] = columns.operand_at.tolist()
@@ -179,7 +203,7 @@ class _Walk:
     def _walk(self, start: int, stop: int, loops: Sequence[Nest]) -> None:
         for nest in loops:
             self._straight(start, nest.loop.start)
-            for _ in range(max(min(nest.loop.trips or 1, REPEATED), 1)):
+            for _ in range(max(min(self._trips.get(id(nest.loop), 1), REPEATED), 1)):
                 self._walk(nest.loop.start, nest.loop.stop, nest.inner)
                 if self._visits > VISITS * len(self._program):
                     break

@@ -56,6 +56,10 @@ def _constructs(function: ast.FunctionDef) -> Iterator[Construct]:
     if function.args.kwonlyargs:
         where = f"{MIGRATION}:683-699"
         yield Construct("keyword-only parameters", function.lineno, SINCE_03, where)
+    for default in (*function.args.defaults, *function.args.kw_defaults):
+        if isinstance(default, ast.List):
+            where = f"{MIGRATION}:719-739"
+            yield Construct("a list as the default of a parameter", default.lineno, SINCE_03, where)
     for node in ast.walk(function):
         what = _NAMES.get(type(node))
         if what is not None:

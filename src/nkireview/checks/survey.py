@@ -14,13 +14,13 @@ from nkireview.checks.counts import loop_trips
 from nkireview.checks.space import Space, space
 from nkireview.checks.traffic import Traffic, traffic
 from nkireview.checks.transfers import Transfers, transfers
-from nkireview.checks.uses import Uses, uses
 from nkireview.checks.utilisation import Work, work
 from nkireview.hardware import Hardware
 from nkireview.isa.row import Row
 from nkireview.program.program import Program
 from nkireview.program.scope import Scope
 from nkireview.program.storage import Storage, storage
+from nkireview.schedule.uses import Uses, uses
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +46,18 @@ class Survey:
         return chains(self.uses, self.stored)
 
 
-def survey(program: Program, rows: Mapping[str, Row], hardware: Hardware) -> Survey:
+def survey(
+    program: Program, rows: Mapping[str, Row], hardware: Hardware, trips: Mapping[int, int] | None = None
+) -> Survey:
     """The survey of a Program on a target; loops that are malformed count one trip.
 
+    trips: index of a loop in the program -> its trip count, where its bounds are not numbers.
     Raise ProgramError where the header names an unknown target or release.
     """
     scope = Scope.of(program, rows)
     stored = storage(program, rows)
     used = uses(program, stored)
-    times = _times(program)
+    times = _times(program, trips)
     moves = transfers(scope, rows, times)
     return Survey(
         space=space(scope, hardware, stored, used),
@@ -67,8 +70,8 @@ def survey(program: Program, rows: Mapping[str, Row], hardware: Hardware) -> Sur
     )
 
 
-def _times(program: Program) -> NDArray[np.float64]:
+def _times(program: Program, trips: Mapping[int, int] | None) -> NDArray[np.float64]:
     try:
-        return loop_trips(program).astype(np.float64)
+        return loop_trips(program, trips).astype(np.float64)
     except ValueError:
         return np.ones(len(program))

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from nkireview.checks.extent import Extents
 from nkireview.checks.transfers import Transfers
-from nkireview.checks.uses import Uses
 from nkireview.program.interning import Ints, intern, members
+from nkireview.program.prints import prints
 from nkireview.program.program import MEMORIES, Program
+from nkireview.schedule.uses import Uses
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +124,18 @@ def _loaded(
     _, first = np.unique(accesses, return_index=True)
     again = np.ones(len(rows), bool)
     again[first] = False
+    again &= ~np.isin(
+        accesses, [number for number in np.unique(accesses).tolist() if _moving(program, number)]
+    )
     total = _bytes(moves, rows)
     once = float((moves.bytes[rows] * moves.times[rows] / _copies(program, accesses)).sum())
     spread = total / once if once else 1.0
     return Loaded(buffer, stream, rows, total, extents.distinct(accesses), rows[again], spread)
+
+
+def _moving(program: Program, access: int) -> bool:
+    """True where an access may be other elements each time."""
+    return program.access(access).index is not None
 
 
 def _copies(program: Program, accesses: Ints) -> Ints:
@@ -145,7 +154,8 @@ def _private(program: Program) -> NDArray[np.bool_]:
     columns = program.columns
     found = np.array([not memory.on_chip for memory in MEMORIES])[columns.buffer_memory]
     found[[buffer for _, buffer in program.parameter_buffers]] = False
-    found[[int(columns.access_buffer[output.access]) for output in program.outputs]] = False
+    seen = (*program.outputs, *prints(program))
+    found[[int(columns.access_buffer[output.access]) for output in seen]] = False
     return found
 
 

@@ -24,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """DMAs in program order.
+    """DMAs in program order; what ranks exchange is not among them.
 
     `source` and `target` are buffers, `source_access` and `target_access` what is touched of them; `loads` and `stores`
     mark those from and to HBM. `bytes` is what one execution reads, `times` how often device-side loops run it.
@@ -78,7 +78,7 @@ def transfers(scope: Scope, rows: Mapping[str, Row], times: Floats) -> Transfers
     for code, instructions, accesses in by_opcode(program):
         opcode = program.opcodes[code]
         row = rows.get(opcode.name)
-        if row is None or row.engines.default is not Engine.dma:
+        if row is None or row.engines.default is not Engine.dma or row.meets == "ranks":
             continue
         calls = distinct_calls(scope, row, opcode.operands, instructions, accesses)
         roles = {operand.name: operand.role for operand in row.operands}

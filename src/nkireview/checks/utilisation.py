@@ -89,7 +89,7 @@ def work(scope: Scope, rows: Mapping[str, Row], times: Floats) -> Work:
     facts: list[_Fact] = []
     for code, numbers, accesses in by_opcode(program):
         row = rows.get(program.opcodes[code].name)
-        if row is None or row.engines.default is Engine.dma:
+        if row is None or row.engines.default is Engine.dma or not row.cost.subject:
             continue
         calls = distinct_calls(scope, row, program.opcodes[code].operands, numbers, accesses)
         parts.append((numbers, np.full(len(numbers), code, np.int64), calls.classes.of + len(facts)))

@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.isa import dtypes
-from nkireview.isa.dtypes import DataType
-
-FLOAT64 = np.dtype(np.float64)
+from nkireview.isa.dtypes import FLOAT32, FLOAT64, ROUNDED_BY_NUMPY, DataType
 
 
 @dataclass(frozen=True)
 class Formats:
-    """The compute dtype and the rounding policy; unrounded floats are held as float64 (and computed so)."""
+    """The compute dtype and the rounding policy; unrounded floats are held as float64 (and computed so).
+
+    Used where NumPy's floating-point warnings are silenced.
+    """
 
     compute: np.dtype[Any]
     rounds: bool = True
@@ -29,16 +30,21 @@ class Formats:
         """True where storing a compute value changes nothing."""
         return self.dtype(kind) == self.compute and (kind.numpy is not None or not self.rounds)
 
+    def accepted(self, kind: DataType) -> np.dtype[Any] | None:
+        """The compute dtype, where assigning a value of it to an element rounds as a store does."""
+        by_numpy = self.rounds and self.compute == FLOAT32 and kind.name in ROUNDED_BY_NUMPY
+        return self.compute if by_numpy or self.exact(kind) else None
+
     def scale(self, unit: int) -> int:
         """Bytes held for each byte of the device in a store whose smallest elements have `unit` bytes."""
         return 1 if self.rounds else FLOAT64.itemsize // unit
 
     def load(self, held: NDArray[Any], kind: DataType) -> NDArray[Any]:
         """Held elements as compute values; not copied where they already are."""
-        return held if held.dtype == self.compute else dtypes.to_compute(held, kind, self.compute)
+        return held if held.dtype == self.compute else dtypes.widened(held, kind, self.compute)
 
     def store(self, values: NDArray[Any], kind: DataType) -> NDArray[Any]:
         """Compute values as held elements."""
         if self.rounds or kind.kind != "float":
-            return dtypes.cast(values, kind)
+            return dtypes.rounded(values, kind)
         return values.astype(FLOAT64, copy=False)

@@ -34,8 +34,8 @@ class Geometry:
     """For each buffer: rows and bytes a row, unit of its mask, bytes between rows and of the first in its store.
 
     arena: the number of the store that it shares, -1 where it has one of its own; a buffer whose address lies
-    outside its memory has one. layouts: classes of buffers that are equal in all of this and their dtype; forms:
-    classes of accesses that are the same in every buffer of a layout.
+    outside its memory has one. layouts: classes of buffers that are equal in all of this, their memory and dtype;
+    forms: classes of accesses that are the same in every buffer of a layout.
     """
 
     on_chip: NDArray[np.bool_]
@@ -79,7 +79,8 @@ def geometry(program: Program, kinds: Sequence[DataType], hardware: Hardware) ->
         arenas.append(found)
         row_stride[members], unit[members] = stride, found.unit
         offset[members] = partition[members] * stride + byte[members]
-    fields: list[NDArray[Any]] = [on_chip, rows, row_bytes, unit, row_stride, offset, columns.buffer_dtype]
+    fields: list[NDArray[Any]] = [columns.buffer_memory, rows, row_bytes, unit, row_stride, offset]
+    fields.append(columns.buffer_dtype)
     layouts = intern(fields, columns.buffers)
     accesses: list[NDArray[Any]] = [
         layouts.of[columns.access_buffer],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,21 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.execute import psum
+from nkireview.execute.addresses import Irregular
 from nkireview.execute.formats import Formats
 from nkireview.execute.geometry import geometry
 from nkireview.execute.layout import Form, Layout
 from nkireview.execute.poison import Poison
-from nkireview.execute.result import NoMeaningError
-from nkireview.execute.storage import Cell, Operand, Pool, Store, final
+from nkireview.execute.registers import RegisterFile
+from nkireview.execute.storage import Block, Cell, Operand, Pool, Store, final
+from nkireview.execute.writes import Writes
 from nkireview.hardware import Hardware
 from nkireview.isa import dtypes
-from nkireview.isa.enums import Memory as Region
 from nkireview.program.errors import ProgramError
 from nkireview.program.program import MEMORIES, Program
 
 
 class Memory:
-    """The storage of one execution; `operands` holds, by access id, those resolved so far."""
+    """The storage of one execution; `operands` holds, by access id, those that stay the same, once resolved."""
 
     def __init__(
         self,
@@ -35,8 +37,10 @@ class Memory:
         arguments: Mapping[int, NDArray[Any]],
         written: NDArray[np.bool_],
         kept: frozenset[int],
+        trusting: bool,
     ) -> None:
         columns = program.columns
+        self.doubted: dict[int, str] | None = {} if trusting else None
         self._program, self._formats = program, formats
         self._pool = Pool(poison)
         self._given = {buffer: program.constants[key] for buffer, key in program.buffer_constants.items()}
@@ -54,33 +58,58 @@ class Memory:
         self._form_of: list[int] = self._geometry.forms.of.tolist()
         self._arena_of: list[int] = self._geometry.arena.tolist()
         self._access_buffer: list[int] = columns.access_buffer.tolist()
-        self._psum: list[bool] = (columns.buffer_memory == MEMORIES.index(Region.psum)).tolist()
+        self._region: list[int] = columns.buffer_memory.tolist()
+        self._spare: dict[int, list[Cell]] = defaultdict(list)  # by layout
+        self._irregular: dict[int, Irregular] = {}
+        self._extras = program.extras
 
-    def operand(self, access: int) -> Operand:
-        """The operand of an access id; NoMeaningError where it has none."""
+    def operand(self, access: int, registers: RegisterFile | None = None) -> Operand:
+        """The operand of an access id at this time; NoMeaningError where it has none.
+
+        registers: those of the stream that asks.
+        """
         found = self.operands[access]
         if found is None:
-            cell = self.cell(self._access_buffer[access])
-            form = self._forms[self._form_of[access]]
-            if form is None or access in self._program.extras:
-                form = self._resolve(access, cell)
-            found = self.operands[access] = Operand(cell, form, access)
+            if access in self._extras:
+                return self._moving(access, registers)
+            buffer = self._access_buffer[access]
+            cell = self._cells[buffer] or self.cell(buffer)
+            form = self._forms[self._form_of[access]] or self._resolve(access, cell)
+            found = cell.operands.get(form)
+            if found is None:
+                found = cell.operands[form] = Operand(cell, form, access)
+            self.operands[access] = found
+        return found
+
+    def _moving(self, access: int, registers: RegisterFile | None) -> Operand:
+        irregular = self._irregular.get(access)
+        if irregular is None:
+            buffer = self._access_buffer[access]
+            kind = self._kinds[self._program.columns.access_dtype[access]]
+            irregular = Irregular(self._program, access, self.cell(buffer), kind, self.operand, self.doubted)
+            self._irregular[access] = irregular
+        found = irregular.operand(registers)
+        if irregular.fixed:
+            self.operands[access] = found
         return found
 
     def cell(self, buffer: int) -> Cell:
         """The buffer of that id."""
         found = self._cells[buffer]
         if found is None:
+            spare = self._spare.get(self._layout_of[buffer])
+            if spare and buffer not in self._given:
+                found = self._cells[buffer] = spare.pop()
+                found.buffer, found.origin, found.since_check = buffer, None, 0
+                return found
             layout = self._layouts[self._layout_of[buffer]] or self._layout(buffer)
-            if self._arena_of[buffer] < 0:
-                nbytes = layout.rows * layout.row_bytes
-                store = Store(nbytes * layout.scale, nbytes // layout.unit, self._pool)
-            else:
-                store = self._arena(self._arena_of[buffer])
-            found = Cell(buffer, layout, store, self._psum[buffer], buffer in self._kept)
-            self._cells[buffer] = found
-            if store.shared:
-                self._alive.setdefault(self._arena_of[buffer], {})[buffer] = found
+            arena = self._arena_of[buffer]
+            store = Store(layout.nbytes, layout.units, self._pool) if arena < 0 else self._arena(arena)
+            found = self._cells[buffer] = Cell(buffer, layout, store, MEMORIES[self._region[buffer]])
+            if arena >= 0:
+                self._alive.setdefault(arena, {})[buffer] = found
+            if buffer in self._kept:
+                found.writes = Writes(store.units)
             if buffer in self._given:
                 self._fill(found, self._given[buffer])
         return found
@@ -90,12 +119,23 @@ class Memory:
         cell = self._cells[buffer]
         if cell is None:
             return
-        if not cell.store.shared:
-            cell.store.release()
+        store = cell.store
+        if not store.shared:
+            store.release()
+            if not store.borrowed:
+                # A buffer of the same layout may take over the cell with its operands.
+                self._spare[self._layout_of[buffer]].append(cell)
             return
         alive = self._alive[self._arena_of[buffer]]
         alive.pop(buffer, None)
         if cell.psum and not any(cell.layout.overlaps(other.layout) for other in alive.values()):
+            psum.forget(cell)
+
+    def begin(self, buffer: int, others: tuple[int, ...]) -> None:
+        """Let no matmul have written a buffer of PSUM yet, unless it shares its place with others in use."""
+        cell = self.cell(buffer)
+        alive = [self.cell(other) for other in others] if cell.store.shared else []
+        if not any(each.store is cell.store and each.layout.overlaps(cell.layout) for each in alive):
             psum.forget(cell)
 
     def whole(self, buffer: int) -> NDArray[Any]:
@@ -103,12 +143,7 @@ class Memory:
         return final(self._all_of(self.cell(buffer)))
 
     def _resolve(self, access: int, cell: Cell) -> Form:
-        record, extra = self._program.access(access), self._program.extras.get(access)
-        if extra is not None:
-            found = (
-                "a device-side index" if extra.index else "bounds" if extra.bounds else "a table of offsets"
-            )
-            raise NoMeaningError("unsupported", f"an access with {found} cannot be executed yet")
+        record = self._program.access(access)
         form = cell.layout.form(dtypes.of(record.dtype), record.base, record.pattern, record.partition)
         self._forms[self._form_of[access]] = form
         return form
@@ -149,7 +184,7 @@ class Memory:
         store = cell.store
         dense = values.dtype == dtype and values.nbytes == store.nbytes and values.flags.c_contiguous
         if dense and not store.shared and not self._written[cell.buffer]:
-            store.data, store.borrowed = values.reshape(-1).view(np.uint8), True
+            store.block, store.borrowed = Block(values.reshape(-1).view(np.uint8)), True
             return
         operand = self._all_of(cell)
         operand.target()[...] = values

@@ -22,13 +22,14 @@ def output_value(program: Program, memory: Memory, log: FaultLog, at: int) -> Ou
         empty = np.zeros(access.shape, dtypes.of(access.dtype).storage)
         return OutputValue(output.name, empty, np.zeros(access.shape, np.bool_), ())
     values = final(operand)
+    writes = operand.cell.writes
     written = operand.mask()
     if written is not None:
         tainted = operand.tainted()
         _unwritten(program, log, output.name, operand, ~(written | tainted))
         _undefined(program, log, output.name, operand, tainted & ~written)
         written.flags.writeable = False
-    return OutputValue(output.name, values, written, _last_writers(operand))
+    return OutputValue(output.name, values, written, writes.last(operand) if writes else ())
 
 
 def _unwritten(program: Program, log: FaultLog, name: str, operand: Operand, missing: Mask) -> None:
@@ -44,9 +45,14 @@ def _undefined(program: Program, log: FaultLog, name: str, operand: Operand, wro
     if not count:
         return
     origin = operand.cell.origin or Origin(-1, operand.cell.buffer)
-    writer = _writer(operand, wrong)
+    writes = operand.cell.writes
+    writer = writes.writer(operand, wrong) if writes else -1
     opcode = log.opcode(origin.instruction) if origin.instruction >= 0 else ""
     some = f"output {name}: {count} of {wrong.size} elements depend on"
+    if origin.cause:
+        text = f"{some} {origin.cause} ({opcode}{log.at(origin.instruction)})"
+        log.add(Fault("undefined result", writer, log.place(writer), text, count))
+        return
     if origin.buffer is None:
         text = f"{some} {opcode}{log.at(origin.instruction)}, which could not be executed"
         log.add(Fault("not executed", writer, log.place(writer), text, count))
@@ -63,31 +69,3 @@ def _undefined(program: Program, log: FaultLog, name: str, operand: Operand, wro
 
 def _first(mask: Mask) -> list[int]:
     return [int(axis) for axis in np.unravel_index(int(mask.argmax()), mask.shape)]
-
-
-def _writer(operand: Operand, wrong: Mask) -> int:
-    """The last instruction that stored one of these elements."""
-    mark = np.zeros(operand.cell.store.units, np.bool_)
-    operand.units_of(mark)[...] = wrong[..., None] if operand.form.split > 1 else wrong
-    for index, write in reversed(operand.cell.writes or {}):
-        if write.units_of(mark).any():
-            return index
-    return -1
-
-
-def _last_writers(operand: Operand) -> tuple[int, ...]:
-    """Instructions some of whose elements no later one replaced."""
-    writes = operand.cell.writes or {}
-    open_ = np.zeros(operand.cell.store.units, np.bool_)
-    operand.units_of(open_)[...] = True
-    left, found = operand.form.units, set()
-    for index, write in reversed(writes):
-        part = write.units_of(open_)
-        count = int(np.count_nonzero(part))
-        if count:
-            found.add(index)
-            part[...] = False
-            left -= count
-        if left <= 0:
-            break
-    return tuple(sorted(found))

@@ -38,14 +38,16 @@ def note(operand: Operand, writer: int) -> None:
         if known == writer:
             return
         known = store.matmul = np.full(store.units, known, np.int8)
-    operand.units_of(known)[...] = writer
+    operand.mark(known, writer)
 
 
 def forget(cell: Cell) -> None:
     """Note that nothing has written the region of a buffer."""
     known = cell.store.matmul
-    if not isinstance(known, int):
-        cell.region(known)[...] = UNWRITTEN
+    if not cell.store.shared:
+        cell.store.matmul = UNWRITTEN
+    elif not isinstance(known, int):
+        cell.units_of(known)[...] = UNWRITTEN
     elif known != UNWRITTEN:
         cell.store.matmul = np.full(cell.store.units, known, np.int8)
-        cell.region(cell.store.matmul)[...] = UNWRITTEN
+        cell.units_of(cell.store.matmul)[...] = UNWRITTEN

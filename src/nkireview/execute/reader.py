@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,30 @@ from nkireview.program.call import CallView, Tile
 from nkireview.program.program import Program
 
 
+class Recipe(Protocol):
+    """What is the same in all instructions that a step stands for.
+
+    slots: the position of each operand. engines: the engines found so far, by the forms of the operands.
+    """
+
+    row: Row
+    slots: dict[str, int]
+    asked: Engine
+    engines: dict[tuple[object, ...], Engine]
+
+
 class Values:
-    """A `row.Reader` of stored values; `bind` moves it to the next instruction."""
+    """A `row.Reader` of stored values; `bind` moves it to the next instruction.
+
+    imm: see `row.Reader`; None where the call had nothing there. target: what alone is written, and may be at any
+    time; placed: the view of it that was handed out.
+    """
+
+    _recipe: Recipe
+    immediates: Mapping[str, Any]
+    imm: Callable[[str], Any]
+    _operands: Sequence[Operand | None]
+    _slots: dict[str, int]
 
     def __init__(
         self,
@@ -34,105 +56,129 @@ class Values:
         self.generation: str = hardware.generation
         self.release = release
         self.state = state
+        self.peers: tuple[Values, ...] = (self,)
+        self.position = 0
+        self.target: Operand | None = None
+        self.placed: NDArray[Any] | None = None
         self._hardware = hardware
         self._formats = formats
         self._program = program
-        self._row: Row | None = None
-        self._asked = Engine.unknown
-        self._immediates: Mapping[str, Any] = {}
-        self._operands: dict[str, Operand | None] = {}
 
-    def bind(
-        self,
-        row: Row,
-        names: Sequence[str],
-        operands: Sequence[Operand | None],
-        immediates: Mapping[str, Any],
-        asked: Engine,
-    ) -> None:
+    def bind(self, recipe: Recipe, operands: Sequence[Operand | None], immediates: Mapping[str, Any]) -> None:
         """Look at another instruction."""
-        self._row, self._asked, self._immediates = row, asked, immediates
-        self._operands = dict(zip(names, operands, strict=True))
+        self._recipe, self._operands, self.immediates = recipe, operands, immediates
+        self._slots, self.imm = recipe.slots, immediates.get
+        self.target = self.placed = None
 
     @property
     def engine(self) -> Engine:
         """The engine that runs the instruction."""
-        assert self._row is not None
-        program, tiles = self._program, {}
-        for name, operand in self._operands.items():
+        recipe = self._recipe
+        key = tuple([operand and operand.form for operand in self._operands])
+        found = recipe.engines.get(key)
+        if found is None:
+            found = recipe.engines[key] = recipe.row.engines.resolve(self._call())
+        return found
+
+    def _call(self) -> CallView:
+        recipe, program, tiles = self._recipe, self._program, {}
+        for name, at in recipe.slots.items():
+            operand = self._operands[at]
             if operand is not None:
                 tiles[name] = Tile(program.access(operand.access), program.buffer(operand.cell.buffer))
-        call = CallView(self._row, self._hardware, self.release, tiles, self._immediates, self._asked)
-        return self._row.engines.resolve(call)
+        return CallView(recipe.row, self._hardware, self.release, tiles, self.immediates, recipe.asked)
 
     def results(self) -> dict[str, Result]:
         """What the meaning of the instruction gives."""
-        assert self._row is not None
         # A protocol's attribute may be set; here the engine is only looked up where a meaning asks for it.
-        return self._row.meaning(cast(Reader, self))
+        return self._recipe.row.meaning(cast(Reader, self))
 
     def has(self, name: str) -> bool:
         """See `row.Reader`."""
-        return self._operands.get(name) is not None
+        at = self._slots.get(name)
+        return at is not None and self._operands[at] is not None
 
     def value(self, name: str) -> NDArray[Any]:
         """See `row.Reader`; read-only."""
-        return self.operand(name).load(self._formats)
+        at = self._slots.get(name)
+        operand = None if at is None else self._operands[at]
+        if operand is None:
+            raise LookupError(f"operand {name} is no tile")
+        form = operand.form
+        if form.loads or not operand.plain:
+            return operand.load(self._formats)
+        block = operand.cell.store.block
+        view = None if block is None else block.reads.get(form)
+        return operand.read() if view is None else view
 
     def raw(self, name: str) -> NDArray[Any]:
         """See `row.Reader`; read-only."""
-        held = self.operand(name).read()
-        held.flags.writeable = False
-        return held
+        return self.operand(name).read()
 
     def dtype(self, name: str) -> DataType:
         """See `row.Reader`."""
-        return self.operand(name).form.kind
+        at = self._slots.get(name)
+        found = None if at is None else self._operands[at]
+        return self.operand(name).form.kind if found is None else found.form.kind
 
     def shape(self, name: str) -> tuple[int, ...]:
         """See `row.Reader`."""
         return self.operand(name).form.shape
 
-    def imm(self, name: str) -> Any:
-        """See `row.Reader`; None where the call had nothing there."""
-        return self._immediates.get(name)
+    def room(self, name: str, shape: tuple[int, ...]) -> NDArray[Any] | None:
+        """See `row.Reader`: the place of the one result itself, where it is stored as it is computed."""
+        target = self.target
+        if target is None or not target.form.exact or target.form.shape != shape or not target.plain:
+            return None
+        self.placed = target.target()
+        return self.placed
 
     def operand(self, name: str) -> Operand:
         """The operand of that name; LookupError where it is no tile."""
-        found = self._operands.get(name)
+        at = self._slots.get(name)
+        found = None if at is None else self._operands[at]
         if found is None:
             raise LookupError(f"operand {name} is no tile")
         return found
 
 
 class MaskValues(Values):
-    """The same instruction, but each tile shows 1 where it is defined and 0 where not; `real` ones do not.
+    """The same instruction, but each tile shows `defined` (1) or the other of 0 and 1; `real` ones do not.
 
-    A number in the place of a selected tile is 1 as well. The engine state is a copy.
+    A number in the place of a selected tile counts as defined as well. The engine state is a copy.
     """
 
-    def __init__(self, values: Values, masks: Mapping[str, NDArray[np.bool_]], real: frozenset[str]) -> None:
+    def __init__(
+        self, values: Values, masks: Mapping[str, NDArray[np.bool_]], real: frozenset[str], defined: int = 1
+    ) -> None:
         self.__dict__.update(values.__dict__)
         self.state = {name: array.copy() for name, array in values.state.items()}
+        self.peers = (self,)
+        self.imm, self.target = self._shown, None
         self._masks = masks
         self._real = real
+        self._defined = defined
 
     def value(self, name: str) -> NDArray[Any]:
         """Ones and zeros in the compute dtype."""
-        return super().value(name) if name in self._real else self._ones(name, self.compute)
+        return super().value(name) if name in self._real else self._marks(name, self.compute)
 
     def raw(self, name: str) -> NDArray[Any]:
         """Bit patterns of one and zero in the storage dtype."""
         if name in self._real:
             return super().raw(name)
         dtype = self.operand(name).form.dtype
-        return self._ones(name, np.dtype(f"u{dtype.itemsize}")).view(dtype)
+        return self._marks(name, np.dtype(f"u{dtype.itemsize}")).view(dtype)
 
-    def imm(self, name: str) -> Any:
-        """Immediates, with 1 for a number to select."""
-        given = super().imm(name)
-        return 1.0 if name.startswith(("on_true", "on_false")) and given is not None else given
+    def _shown(self, name: str) -> Any:
+        """Immediates, with that of a defined element for a number to select."""
+        given = self.immediates.get(name)
+        selected = name == "src" or name.startswith(("on_true", "on_false"))
+        return float(self._defined) if selected and given is not None else given
 
-    def _ones(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    def _marks(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         mask = self._masks.get(name)
-        return np.ones(self.shape(name), dtype) if mask is None else mask.astype(dtype)
+        if mask is None:
+            return np.full(self.shape(name), self._defined, dtype)
+        marks: NDArray[Any] = (mask == bool(self._defined)).astype(dtype)
+        return marks

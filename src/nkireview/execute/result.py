@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,17 @@ class Fault:
 
     KINDS = (
         "uninitialised",
+        "undefined result",
         "unwritten output",
         "not executed",
         "psum accumulate onto undefined",
         "psum accumulate after value init",
         "out of bounds",
+        "duplicate indices",
+        "undefined index",
+        "undefined register",
+        "deadlock",
+        "endless loop",
         "no meaning",
         "unsupported",
     )
@@ -61,13 +67,15 @@ class Execution:
     """The result of `execute`.
 
     parameters: the final content, by path, of each HBM parameter that the kernel may write, read-only.
-    executed: instructions carried out, loops unrolled.
+    executed: instructions carried out, loops unrolled. trips: index of a loop in the program, of those whose bounds are
+    no numbers, -> how many passes it made each time it was entered, on average and rounded up.
     """
 
     outputs: tuple[OutputValue, ...]
     faults: tuple[Fault, ...]
     parameters: Mapping[str, NDArray[Any]]
     executed: int
+    trips: Mapping[int, int] = field(default_factory=dict)
 
 
 class NoMeaningError(Exception):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.execute import flow, psum
 from nkireview.execute.formats import Formats
+from nkireview.execute.layout import Form
 from nkireview.execute.reader import Values
+from nkireview.execute.registers import NEVER, RegisterFile, holds_register, is_register, registers_in
 from nkireview.execute.result import FaultLog, NoMeaningError
+from nkireview.execute.scattered import restricted, shared_places, summed
 from nkireview.execute.storage import Mask, Operand, Origin
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Bits, Result, Row
@@ -22,6 +25,7 @@ Masks = Mapping[str, Mask]
 
 COPIES = frozenset({"dma_copy", "tensor_copy"})
 MATMULS = frozenset({"nc_matmul", "nc_matmul_mx"})
+SUMS = frozenset({"dma_compute"})
 TRANSPOSES = frozenset({"nc_transpose"})
 ADDS_TO_VALUES = frozenset({"v4"})  # generations on which a matmul may add to what a memset or copy wrote
 # What a meaning raises where an instruction has none: an unknown operator, shapes that do not fit.
@@ -30,11 +34,13 @@ MEANINGLESS = (ValueError, TypeError, LookupError, ArithmeticError)
 
 @dataclass
 class Core:
-    """What the steps of one core share."""
+    """What the steps of one core share; `file` holds the registers of its present stream."""
 
     values: Values
     formats: Formats
     log: FaultLog
+    number: int = 0
+    file: RegisterFile = field(default_factory=RegisterFile)
     registers: flow.Registers = field(default_factory=flow.Registers)
     _scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
 
@@ -46,6 +52,27 @@ class Core:
         return found
 
 
+class Seen(NamedTuple):
+    """What an instruction reads that is not plain data: undefined elements, where from, and what it leaves out."""
+
+    origin: Origin | None
+    masks: dict[str, Mask]
+    kept: dict[str, Mask]
+
+
+class Write(NamedTuple):
+    """A result that is ready to be stored; origin: why some of it is undefined, None for its operands."""
+
+    target: Operand
+    value: NDArray[Any]
+    mask: Mask | None
+    origin: Origin | None = None
+
+
+NOTHING = Seen(None, {}, {})
+UNSET = "an accumulator register that was never set"
+
+
 class Step:
     """An instruction of any row."""
 
@@ -54,37 +81,149 @@ class Step:
     ) -> None:
         roles = {name: row.operand(name).role_in(immediates) for name in names}
         self.row, self.names, self.immediates, self.asked = row, names, immediates, asked
+        self.slots = {name: at for at, name in enumerate(names)}
+        self.engines: dict[tuple[object, ...], Engine] = {}
         self.reads = tuple((at, name) for at, name in enumerate(names) if roles[name].reads)
         self.writes = tuple((at, name) for at, name in enumerate(names) if roles[name].writes)
+        self.meets = bool(row.meets)
         self.writer = psum.TRANSPOSE if row.name in TRANSPOSES else psum.VALUE
         self.registers = flow.register_use(row, immediates)
+        self.given = tuple(
+            (name, immediates[name][1]) for name in row.registers if is_register(immediates.get(name))
+        )
+        self.taken = tuple(
+            name for name, value in immediates.items() if name not in row.registers and holds_register(value)
+        )
+        # A protocol's attribute may be set; here the engine is only looked up where a meaning asks for it.
+        self._meaning = cast(Callable[[Values], dict[str, Result]], row.meaning)
+        self._read_at = tuple(at for at, _ in self.reads)
+        self._only = self.writes[0] if self.writes else (-1, "")
+        self._others = tuple(at for at, _ in self.writes[1:])
+        idle = row.name == "activation" and self.registers is not None and self.registers.command == "idle"
+        self._simple = (
+            bool(self.writes)
+            and type(self).combine is Step.combine
+            and (self.registers is None or idle)
+            and not (self.given or self.taken or row.registers or row.reach)
+        )
 
     def run(self, core: Core, index: int, operands: Operands) -> None:
         """Execute; NoMeaningError where that is impossible."""
-        core.values.bind(self.row, self.names, operands, self.immediates, self.asked)
-        origin, masks = undefined(index, self.reads, operands)
+        if self._simple and not (self._others and any(operands[at] for at in self._others)):
+            for at in self._read_at:
+                operand = operands[at]
+                if operand is None:
+                    continue
+                store = operand.cell.store
+                whole = store.defined is None and store.block is not None and operand.plain
+                if not whole and not operand.defined:
+                    break
+            else:
+                return self._simply(core, index, operands)
+        seen = self.begin(core, index, operands)
+        return self.commit(index, self.prepare(core, index, operands, seen), seen.origin)
+
+    def _simply(self, core: Core, index: int, operands: Operands) -> None:
+        """Execute what reads defined data only and writes one tile."""
+        values = core.values
+        values.bind(self, operands, self.immediates)
+        at, name = self._only
+        target = values.target = operands[at]
+        try:
+            result = self._meaning(values).get(name)
+            if target is None or result is None:
+                return
+            form = target.form
+            if (
+                type(result) is not np.ndarray
+                or result.shape != form.shape
+                or result.dtype is not form.accepts
+            ):
+                result = stored(core, name, result, target)
+        except MEANINGLESS as error:
+            raise NoMeaningError("no meaning", str(error) or type(error).__name__) from error
+        if not target.plain:
+            target.put(result)
+        elif result is not values.placed:
+            target.target()[...] = result
+        cell = target.cell
+        if cell.store.defined is not None:
+            target.settle(None)
+        if cell.psum:
+            psum.note(target, self.writer)
+        if cell.writes is not None:
+            cell.writes.note(index, target)
+
+    def begin(self, core: Core, index: int, operands: Operands) -> Seen:
+        """Look at an instruction: binds the reader; NoMeaningError where a register it needs is undefined."""
+        immediates = self.immediates
+        if self.taken:
+            immediates = dict(immediates)
+            for name in self.taken:
+                if self.writes or not self.given:
+                    immediates[name] = core.file.resolved(immediates[name], f"{name} is")
+                else:
+                    immediates[name] = self._passed_on(core, immediates[name])
+        core.values.bind(self, operands, immediates)
+        return self._seen(index, operands)
+
+    def _passed_on(self, core: Core, value: Any) -> Any:
+        """An immediate of an instruction that only writes registers, which may be undefined."""
+        if all(core.file.known(number) for number in registers_in(value)):
+            return core.file.resolved(value, "")
+        return 0
+
+    def _seen(self, index: int, operands: Operands) -> Seen:
+        for at in self._read_at:
+            operand = operands[at]
+            if operand is not None and not operand.defined:
+                return looked_at(index, self.reads, operands)
+        return NOTHING
+
+    def prepare(
+        self, core: Core, index: int, operands: Operands, seen: Seen, met: Sequence[Masks] = ()
+    ) -> list[Write]:
+        """Compute all results without storing one; NoMeaningError where there are none.
+
+        met: the masks of all who take part, in the order of their readers, where some are not all defined.
+        """
         prepared = []
+        masks = seen.masks
         try:
             results = core.values.results()
-            held = self._registers(core, operands, masks)
+            held = self._accumulators(core, operands, seen)
             for at, name in self.writes:
                 target, result = operands[at], results.get(name)
                 if target is None or result is None:
                     continue
-                mask = None
-                if masks:
+                if met:
+                    mask = flow.met_mask(self.row, name, target.form.shape, met, core.values)
+                elif masks or name in self.row.reach:
                     mask = flow.result_mask(self.row, name, target.form.shape, masks, core.values)
-                if held is not None and name == "reduce_res":
+                else:
+                    mask = None
+                origin = None if mask is None or masks else Origin(index, None, self.row.undefined)
+                if held is not None and self.registers is not None and self.registers.shows(name):
                     mask = flow.both(mask, flow.lanes_of(held, target.form.shape))
+                    origin = core.registers.origin(self.registers.engine) or Origin(index, None, UNSET)
                 value, mask = self.combine(core, index, target, result, mask)
-                prepared.append((target, stored(core, name, value, target), mask))
+                if seen.kept:
+                    kept = flow.result_mask(self.row, name, target.form.shape, seen.kept, core.values)
+                    target = target if kept is None else restricted(target, kept)
+                prepared.append(Write(target, stored(core, name, value, target), mask, origin))
+            self._give(core, index, results, masks)
         except MEANINGLESS as error:
             raise NoMeaningError("no meaning", str(error) or type(error).__name__) from error
         if len(prepared) > 1:
             # A result may be a view of what the commit of another one changes.
-            prepared = [(target, value.copy(), mask) for target, value, mask in prepared]
-        for target, value, mask in prepared:
-            self.commit(index, target, value, mask, origin)
+            prepared = [write._replace(value=write.value.copy()) for write in prepared]
+        return prepared
+
+    def commit(self, index: int, prepared: Sequence[Write], origin: Origin | None) -> None:
+        """Store results; origin: where the undefined ones among them come from."""
+        for target, value, mask, own in prepared:
+            target.put(value)
+            self.settle(index, target, mask, origin or own)
 
     def combine(
         self, core: Core, index: int, target: Operand, result: Result, mask: Mask | None
@@ -92,36 +231,68 @@ class Step:
         """What to store, and where it is defined: the result."""
         return result, mask
 
-    def commit(
-        self, index: int, target: Operand, value: NDArray[Any], mask: Mask | None, origin: Origin | None
-    ) -> None:
-        """Write stored values."""
-        target.target()[...] = value
-        self.settle(index, target, mask, origin)
-
     def settle(self, index: int, target: Operand, mask: Mask | None, origin: Origin | None) -> None:
         """Note a write of all elements of the target."""
         cell = target.cell
         if mask is not None and not mask.all():
             cell.origin = origin or cell.origin or Origin(index, cell.buffer)
             target.settle(mask)
-        else:
+        elif cell.store.defined is not None:
             target.settle(None)
         if cell.psum:
             psum.note(target, self.writer)
         if cell.writes is not None:
-            cell.log(index, target)
+            cell.writes.note(index, target)
 
-    def _registers(self, core: Core, operands: Operands, masks: Masks) -> Mask | None:
+    def _give(self, core: Core, index: int, results: Mapping[str, Result], masks: Masks) -> None:
+        """Write the registers that the instruction gives."""
+        for name, number in self.given:
+            why, value = self._unknown(core, index, masks), results.get(name)
+            if why is not None:
+                core.file.forget(number, why)
+            elif value is None:
+                core.file.forget(number, f"{self.row.name}{core.log.at(index)} left without a value")
+            else:
+                array = value.array if isinstance(value, Bits) else np.asarray(value)
+                core.file.write(number, int(array.item()))
+
+    def _unknown(self, core: Core, index: int, masks: Masks) -> str | None:
+        """Why a register that the instruction writes is undefined."""
+        for name in self.taken:
+            for number in registers_in(self.immediates[name]):
+                if not core.file.known(number):
+                    why = core.file.why(number)
+                    return f"comes from register {number}, which {why}" if why == NEVER else why
+        if masks:
+            return f"{self.row.name}{core.log.at(index)} took from memory never written"
+        return None
+
+    def _accumulators(self, core: Core, operands: Operands, seen: Seen) -> Mask | None:
         """Which accumulator registers are defined; None where all are, or the row uses none."""
         if self.registers is None:
             return None
         rows = max((operand.form.partitions for operand in operands if operand is not None), default=0)
-        return core.registers.update(self.registers, rows, masks)
+        reduced = flow.reduced(self.row, seen.masks, core.values)
+        return core.registers.update(self.registers, rows, reduced, core.values.release, seen.origin)
+
+
+class Missing:
+    """An instruction that no row describes: its dst becomes undefined."""
+
+    meets = False
+    given: tuple[tuple[str, int], ...] = ()
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.writes = tuple((at, name) for at, name in enumerate(names) if name == "dst")
+
+    def run(self, core: Core, index: int, operands: Operands) -> None:
+        """See `Step.run`."""
+        raise NoMeaningError("unsupported", "the instruction table has no row with these operands")
 
 
 class Copy(Step):
-    """A copy: between equal floats without a detour through compute values."""
+    """A copy: between floats without a detour through compute values, where assigning rounds as a store does."""
 
     def __init__(
         self, row: Row, names: tuple[str, ...], immediates: Mapping[str, Any], asked: Engine
@@ -132,10 +303,11 @@ class Copy(Step):
     def run(self, core: Core, index: int, operands: Operands) -> None:
         """See `Step.run`."""
         dst, src = operands[self._dst], operands[self._src]
-        if dst is None or src is None:
+        if dst is None or src is None or not (dst.plain and src.plain):
             return super().run(core, index, operands)
         into, out = dst.form, src.form
-        if into.kind is not out.kind or into.kind.kind != "float" or into.size != out.size:
+        moves = into.kind is out.kind or out.dtype is into.accepts or into.exact
+        if not moves or into.size != out.size or not into.kind.kind == out.kind.kind == "float":
             return super().run(core, index, operands)
         origin, mask = None, None
         if not src.defined:
@@ -146,6 +318,36 @@ class Copy(Step):
         held = src.read()
         dst.target()[...] = held if into.shape == out.shape else held.reshape(into.shape)
         return self.settle(index, dst, mask, origin)
+
+
+class Sum(Step):
+    """A DMA that adds: to elements that are named twice, everything that comes for them.
+
+    Source: read-modify-write, nki/api/nki/isa/__init__.py:2667-2687 (dma_compute), and dst_rmw_op of dma_copy,
+    nki/migration/index.rst:456-495.
+    """
+
+    def combine(
+        self, core: Core, index: int, target: Operand, result: Result, mask: Mask | None
+    ) -> tuple[Result, Mask | None]:
+        """What is there with the other operands added, where there is indexed."""
+        values, shape = core.values, target.form.shape
+        names = [name for _, name in self.reads if values.has(name)]
+        same = next((name for name in names if values.operand(name).access == target.access), None)
+        if target.plain or same is None:
+            return result, mask
+        total, known = np.zeros(shape, core.formats.compute), None
+        for name in names:
+            if name == same:
+                continue
+            total += fitted("dst", values.value(name), target)
+            each = values.operand(name).mask()
+            known = flow.both(known, None if each is None else each.reshape(shape))
+        twice = shared_places(target)
+        if twice and self.immediates.get("unique_indices", True):
+            text = f"{twice} of {target.form.size} elements are added where another one is added too"
+            core.log.instruction("duplicate indices", index, text)
+        return summed(target, total, known, core.formats)
 
 
 class Matmul(Step):
@@ -163,7 +365,7 @@ class Matmul(Step):
         self._plain = (
             row.name == "nc_matmul" and not transposes and immediates.get("perf_mode") in (None, "none")
         )
-        self._at = tuple(names.index(name) for name in ("dst", "stationary", "moving"))
+        self._at = (names.index("dst"), names.index("stationary"), names.index("moving"))
 
     def run(self, core: Core, index: int, operands: Operands) -> None:
         """See `Step.run`."""
@@ -172,16 +374,14 @@ class Matmul(Step):
 
     def _directly(self, core: Core, index: int, operands: Operands) -> bool:
         """Multiply defined matrices into PSUM itself; False where that needs more."""
-        dst, stationary, moving = (operands[at] for at in self._at)
-        if dst is None or stationary is None or moving is None:
+        at_dst, at_stationary, at_moving = self._at
+        dst, stationary, moving = operands[at_dst], operands[at_stationary], operands[at_moving]
+        if dst is None or stationary is None or moving is None or not dst.plain:
             return False
         formats = core.formats
-        result, left, right = dst.form, stationary.form, moving.form
-        if not (result.exact and left.kind.kind == right.kind.kind == "float"):
+        if not matrices(dst.form, stationary.form, moving.form):
             return False
-        if not (len(left.shape) == len(right.shape) == 2 and left.shape[0] == right.shape[0]):
-            return False
-        if result.shape != (left.shape[1], right.shape[1]) or not (complete(stationary) and complete(moving)):
+        if not (complete(stationary) and complete(moving)):
             return False
         adds = False
         if self._accumulate is not False:
@@ -194,7 +394,7 @@ class Matmul(Step):
         lines, columns = stationary.load(formats), moving.load(formats)
         held = dst.target()
         if adds:
-            product = np.matmul(lines.T, columns, out=core.scratch(result.shape))
+            product = np.matmul(lines.T, columns, out=core.scratch(dst.form.shape))
             np.add(held, product, out=held)
         else:
             np.matmul(lines.T, columns, out=held)
@@ -243,20 +443,27 @@ class Matmul(Step):
         return True
 
 
-def undefined(
-    index: int, reads: Sequence[tuple[int, str]], operands: Operands
-) -> tuple[Origin | None, dict[str, Mask]]:
-    """The masks of the operands that are not fully defined, and where the first of them comes from."""
-    origin, masks = None, {}
+def looked_at(index: int, reads: Sequence[tuple[int, str]], operands: Operands) -> Seen:
+    """The masks of the operands that are not fully defined, and of those that are read in part."""
+    origin, masks, kept = None, {}, {}
     for at, name in reads:
         operand = operands[at]
         if operand is None or operand.defined:
             continue
+        if operand.skipped is not None:
+            kept[name] = ~operand.skipped
         mask = operand.mask()
         if mask is not None:
             masks[name] = mask
             origin = origin or operand.cell.origin or Origin(index, operand.cell.buffer)
-    return origin, masks
+    return Seen(origin, masks, kept)
+
+
+def matrices(result: Form, left: Form, right: Form) -> bool:
+    """True where a product of two matrices of floats can be formed in its place."""
+    floats = result.exact and left.kind.kind == right.kind.kind == "float"
+    flat = len(left.shape) == len(right.shape) == 2 and left.shape[0] == right.shape[0]
+    return floats and flat and result.shape == (left.shape[1], right.shape[1])
 
 
 def complete(operand: Operand) -> bool:
@@ -278,8 +485,8 @@ def stored(core: Core, name: str, result: Result, target: Operand) -> NDArray[An
     """A result as it is held, in the shape of the target."""
     form = target.form
     if not isinstance(result, Bits):
-        exact = form.exact and result.dtype == form.dtype
-        return fitted(name, result if exact else core.formats.store(result, form.kind), target)
+        accepted = form.accepts is not None and result.dtype == form.accepts
+        return fitted(name, result if accepted else core.formats.store(result, form.kind), target)
     if result.array.dtype != form.dtype:
         raise NoMeaningError(
             "no meaning", f"{name} holds {form.kind.name}, the instruction gives {result.array.dtype} bits"
@@ -289,5 +496,7 @@ def stored(core: Core, name: str, result: Result, target: Operand) -> NDArray[An
 
 def step_of(row: Row, names: tuple[str, ...], immediates: Mapping[str, Any], asked: Engine) -> Step:
     """The step of an instruction, whose operands are those of its row."""
-    kind = Copy if row.name in COPIES else Matmul if row.name in MATMULS else Step
+    # A copy that adds to its destination (NKI 0.2 and before) is no move.
+    adds = row.name in SUMS or (row.name in COPIES and bool(immediates.get("dst_rmw_op")))
+    kind = Sum if adds else Copy if row.name in COPIES else Matmul if row.name in MATMULS else Step
     return kind(row, names, immediates, asked)

@@ -27,6 +27,8 @@ class Activation:
 
     ``fn(x)`` takes float32 or float64 values and returns an array of the same dtype and shape; with ``needs``
     it is ``fn(x, parameter)``: a number or an array that broadcasts against ``x``, named as in ``activate2``.
+    ``out`` is where the result may be computed, of the dtype and shape of ``x``. Overflow to inf and NaN outside
+    the domain are results, as they are on the engine: the caller silences NumPy's warnings of them.
     ``valid_range`` is the documented input range, ends included, None for all reals; ``symmetric`` means that
     the range holds for ``|x|``. Outside it the engine's result is invalid, while ``fn`` stays the exact
     function: ask ``outside``. ``source``: public Neuron SDK documentation.
@@ -129,11 +131,18 @@ def _row(
     releases: Span = ALWAYS,
     source: str = _TABLE,
 ) -> Activation:
-    def fn(x: npt.ArrayLike, *parameters: npt.ArrayLike) -> Array:
+    direct = compute if isinstance(compute, np.ufunc) else None
+
+    def fn(x: npt.ArrayLike, *parameters: npt.ArrayLike, out: Array | None = None) -> Array:
         array = compute_array(x, name)
-        # Overflow to inf and NaN outside the domain are results here, as they are on the engine.
-        with np.errstate(all="ignore"):
-            return np.asarray(compute(array, *parameters), array.dtype)
+        if out is not None and direct is not None:
+            return np.asarray(direct(array, out=out))
+        result = compute(array, *parameters)
+        return (
+            result
+            if type(result) is np.ndarray and result.dtype is array.dtype
+            else np.asarray(result, array.dtype)
+        )
 
     return Activation(name, fn, valid_range, symmetric, needs, generations, releases, source)
 
@@ -174,14 +183,16 @@ ACTIVATIONS = (
     _row("abs", np.abs),
 )
 
-BY_NAME: Mapping[str, Activation] = MappingProxyType({row.name: row for row in ACTIVATIONS})
+_BY_NAME = {row.name: row for row in ACTIVATIONS}
+BY_NAME: Mapping[str, Activation] = MappingProxyType(_BY_NAME)
 
 
 def of(name: str) -> Activation:
     """The activation function called ``name``; raise ValueError naming the functions there are."""
-    if name not in BY_NAME:
+    found = _BY_NAME.get(name)
+    if found is None:
         raise ValueError(f"{name} is no activation function: expected one of {', '.join(BY_NAME)}")
-    return BY_NAME[name]
+    return found
 
 
 def outside(name: str, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from nkireview.isa.dtypes import COMPUTE_DTYPES, Array, compute_array
+from nkireview.isa.dtypes import COMPUTE_DTYPES, FLOAT32, Array, compute_array
 from nkireview.isa.release import ALWAYS, Release, Span
 
 Kind = Literal["bitvec", "arithmetic"]
@@ -29,10 +29,13 @@ class Reduction(Protocol):
 class AluOp:
     """One operator.
 
+    Infinities and NaN are results: the caller silences NumPy's warnings of them.
+
     ``fn(x, y)`` computes ``x <op> y`` and never rounds to a stored type: arithmetic operators take float32 or
     float64 arrays and keep that dtype (comparisons and logical operators give 1.0 or 0.0 in it), bitvec
     operators take integer arrays as bit patterns and keep theirs. Arrays broadcast; one of the two operands
     may be a Python number or 0-d and then follows the dtype of the other. Unary operators ignore ``y``.
+    Arithmetic operators take ``out`` as well, where the result may be computed if it is float32.
     ``int_fn`` is the exact 32-bit integer form of GpSimd, with wrap-around, where there is one.
     ``reduce`` says whether the operator table calls it a legal reduction; ``identity`` is the value an
     accumulator is reset to, None where the operator does not accumulate (abs_max and abs_min do, in activate2
@@ -87,23 +90,33 @@ def _common_dtype(name: str, operands: tuple[Operand, ...]) -> np.dtype[Any]:
 
 
 def _arithmetic(name: str, compute: Callable[[Array, Array], Any]) -> Function:
-    def fn(x: Operand, y: Operand) -> Array:
+    direct = compute if isinstance(compute, np.ufunc) else None
+
+    def fn(x: Operand, y: Operand, out: Array | None = None) -> Array:
+        # The common case first, without the checks that the others need.
+        if type(x) is np.ndarray and x.ndim and x.dtype is FLOAT32:
+            kind = type(y)
+            if kind is float or kind is int:
+                y = np.asarray(y, FLOAT32)
+            if type(y) is np.ndarray and y.dtype is FLOAT32:
+                if out is not None and direct is not None:
+                    return np.asarray(direct(x, y, out=out))
+                result: Array = compute(x, y)
+                return result if result.dtype is FLOAT32 else result.astype(FLOAT32)
         dtype = _common_dtype(name, (x, y))
         if dtype not in COMPUTE_DTYPES or y is None:
             raise ValueError(
                 f"{name}: expected two float32 or float64 operands, got {_describe(x)}, {_describe(y)}"
             )
-        with np.errstate(all="ignore"):
-            return np.asarray(compute(np.asarray(x, dtype), np.asarray(y, dtype)), dtype)
+        return np.asarray(compute(np.asarray(x, dtype), np.asarray(y, dtype)), dtype)
 
     return fn
 
 
 def _unary(name: str, compute: Callable[[Array], Any]) -> Function:
-    def fn(x: Operand, y: object = None) -> Array:
+    def fn(x: Operand, y: object = None, out: Array | None = None) -> Array:
         array = compute_array(x, name)
-        with np.errstate(all="ignore"):
-            return np.asarray(compute(array), array.dtype)
+        return np.asarray(compute(array), array.dtype)
 
     return fn
 
@@ -243,14 +256,16 @@ ALU_OPS = (
     _unary_row("bypass", lambda x: x, _V4_SCALAR, _SINCE_04, _BYPASS),
 )
 
-BY_NAME: Mapping[str, AluOp] = MappingProxyType({op.name: op for op in ALU_OPS})
+_BY_NAME = {op.name: op for op in ALU_OPS}
+BY_NAME: Mapping[str, AluOp] = MappingProxyType(_BY_NAME)
 
 
 def of(name: str) -> AluOp:
     """The operator called ``name``; raise ValueError naming the operators there are."""
-    if name not in BY_NAME:
+    found = _BY_NAME.get(name)
+    if found is None:
         raise ValueError(f"{name} is no ALU operator: expected one of {', '.join(BY_NAME)}")
-    return BY_NAME[name]
+    return found
 
 
 def ops_for(kind: Kind) -> tuple[AluOp, ...]:
@@ -275,6 +290,7 @@ _UFUNCS: Mapping[str, np.ufunc] = MappingProxyType(
 )
 
 
+@functools.cache
 def reduce_fn(op: AluOp) -> Reduction:
     """The reduction of ``op``; raise ValueError where it does not accumulate.
 
@@ -285,7 +301,11 @@ def reduce_fn(op: AluOp) -> Reduction:
         known = ", ".join(row.name for row in ALU_OPS if row.identity is not None)
         raise ValueError(f"{op.name} is no reduction operator: expected one of {known}")
 
+    ufunc = _UFUNCS.get(op.name)
+
     def reduce(values: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+        if ufunc is not None and axes == (1,) and values.ndim == 2 and values.dtype is FLOAT32:
+            return np.asarray(ufunc.reduce(values, axis=1, keepdims=keepdims), FLOAT32)
         if op.kind == "bitvec":
             dtype, (array,) = _patterns(op.name, np.asarray(values))
         else:
@@ -294,11 +314,10 @@ def reduce_fn(op: AluOp) -> Reduction:
         ordered = sorted(axis % array.ndim for axis in axes)
         last = np.moveaxis(array, ordered, range(array.ndim - len(ordered), array.ndim))
         flat = last.reshape(*last.shape[: array.ndim - len(ordered)], -1)
-        with np.errstate(all="ignore"):
-            if op.name in _UFUNCS:
-                reduced = _UFUNCS[op.name].reduce(flat, axis=-1)
-            else:
-                reduced = functools.reduce(op.fn, np.moveaxis(flat, -1, 0))
+        if ufunc is not None:
+            reduced = ufunc.reduce(flat, axis=-1)
+        else:
+            reduced = functools.reduce(op.fn, np.moveaxis(flat, -1, 0))
         result = np.asarray(reduced, array.dtype).view(dtype)
         return np.expand_dims(result, tuple(ordered)) if keepdims else result
 

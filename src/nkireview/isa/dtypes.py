@@ -18,12 +18,13 @@ _TABLE = "nki/api/nki.api.shared.rst:10-55"
 _STUB = "nki/api/nki/language/__init__.py:8-60"
 _MX = "nki/deep-dives/mxfp-matmul.rst:37"
 
-COMPUTE_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+COMPUTE_DTYPES = (FLOAT32, FLOAT64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DataType:
-    """One NKI data type.
+    """One NKI data type; there is one object for each, in `DATA_TYPES`.
 
     ``bits`` is the size of one stored item. ``numpy`` is the NumPy (or ml_dtypes) dtype equal to it, None
     where there is none; ``storage`` is the dtype of the arrays that hold it. ``significand_bits`` counts the
@@ -114,6 +115,11 @@ DATA_TYPES = (
 
 BY_NAME: Mapping[str, DataType] = MappingProxyType({row.name: row for row in DATA_TYPES})
 
+ROUNDED_BY_NUMPY = frozenset(
+    ("float32", "float16", "bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2")
+)
+"""Types to which NumPy's own conversion rounds float32 values as a store does."""
+
 _BY_NUMPY = {row.numpy: row for row in DATA_TYPES if row.numpy is not None}
 _BY_TEXT = {**BY_NAME, "bool": BY_NAME["bool_"]}
 
@@ -145,7 +151,7 @@ def of(spelling: object) -> DataType:
 def compute_array(values: npt.ArrayLike, where: str) -> Array:
     """``values`` as a float32 or float64 array; raise ValueError naming ``where`` for any other dtype."""
     array = np.asarray(values)
-    if array.dtype not in COMPUTE_DTYPES:
+    if array.dtype is not FLOAT32 and array.dtype not in COMPUTE_DTYPES:
         raise ValueError(
             f"{where}: expected float32 or float64 values, got {array.dtype}: convert them first"
         )
@@ -166,8 +172,15 @@ def cast(values: npt.ArrayLike, to: DataType) -> Array:
     Raise ValueError for packed types and for values that are no numbers.
     Source: release-notes/components/nki.rst:71 (to integer), nki/api/nki/isa/__init__.py:2842 (to inf).
     """
+    with np.errstate(all="ignore"):
+        return rounded(np.asarray(values), to)
+
+
+def rounded(array: Array, to: DataType) -> Array:
+    """As `cast`, for callers that silence NumPy's floating-point warnings themselves."""
+    if array.dtype is FLOAT32 and to.name in ROUNDED_BY_NUMPY:
+        return array.astype(to.storage, copy=False)
     _refuse_packed("cast", to)
-    array = np.asarray(values)
     if to.numpy is not None and array.dtype == to.storage:
         return array
     if array.dtype.kind not in "biu" and array.dtype not in COMPUTE_DTYPES:
@@ -179,10 +192,7 @@ def cast(values: npt.ArrayLike, to: DataType) -> Array:
         array = array.astype(np.float32)
     if to.kind == "bool":
         return np.asarray(array != 0)
-    with np.errstate(all="ignore"):
-        if to.kind == "float":
-            return _to_float(array, to)
-        return _to_integer(array, to)
+    return _to_float(array, to) if to.kind == "float" else _to_integer(array, to)
 
 
 def _to_float(array: Array, to: DataType) -> Array:
@@ -192,7 +202,7 @@ def _to_float(array: Array, to: DataType) -> Array:
         return array.astype(to.storage)
     if to.name == "float8_e8m0fnu":
         return _to_e8m0(array)
-    if array.dtype == np.float64:
+    if array.dtype == FLOAT64:
         array = _to_odd_float32(array)
     if to.name == "tfloat32":
         return _to_tfloat32(array)
@@ -246,15 +256,20 @@ def to_compute(array: Array, dtype: DataType, compute: npt.DTypeLike) -> Array:
     Every float type is exact in float32; 32-bit integers beyond 2**24 round to nearest even in float32. Raise
     ValueError for packed types and when ``array`` is not in the storage dtype of ``dtype``.
     """
+    # NumPy warns when it widens a signalling NaN.
+    with np.errstate(invalid="ignore"):
+        return widened(array, dtype, compute)
+
+
+def widened(array: Array, dtype: DataType, compute: npt.DTypeLike) -> Array:
+    """As `to_compute`, for callers that silence NumPy's floating-point warnings themselves."""
     _refuse_packed("to_compute", dtype)
     if array.dtype != dtype.storage:
         raise ValueError(
             f"to_compute: {dtype.name} is stored as {dtype.storage}, got an array of {array.dtype}: "
             "use cast first"
         )
-    # NumPy warns when it widens a signalling NaN.
-    with np.errstate(invalid="ignore"):
-        return array.astype(compute, copy=False)
+    return array.astype(compute, copy=False)
 
 
 def unit_roundoff(dtype: DataType) -> float:

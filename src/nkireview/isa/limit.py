@@ -31,6 +31,7 @@ class Call(Protocol):
     release: Release
     engine: Engine  # as asked for by the kernel; unknown: left to the compiler
     dge: DgeMode  # as asked for by the kernel
+    lnc: int  # cores of the launch
 
     def has(self, operand: str) -> bool:
         """True where the operand is a tile."""
@@ -47,6 +48,21 @@ class Call(Protocol):
     def span(self, operand: str) -> tuple[int, int]:
         """First and last byte, within a partition, of a tile on chip, from the start of its memory if its buffer
         has an address, else from the start of the buffer."""
+
+    def index(self, operand: str) -> str:
+        """The kind of a tile's device-side index, "" where its address is known; see `program.access.Index`.
+
+        The index tile of an operand is itself a tile, named ``operand.index``, unless the index is a register.
+        """
+
+    def index_axis(self, operand: str) -> int:
+        """The axis that a tile's vector or snake index replaces, -1 where there is none."""
+
+    def same_index(self, one: str, other: str) -> bool:
+        """True where two tiles have the same device-side index, or none."""
+
+    def placed(self, operand: str) -> bool:
+        """True where the kernel chose the address of a tile's buffer."""
 
     def memory(self, operand: str) -> Memory:
         """Where a tile lives."""
@@ -95,7 +111,7 @@ class Limit:
 
 
 def _split(subject: str) -> tuple[str, str]:
-    operand, _, measure = subject.partition(".")
+    operand, _, measure = subject.rpartition(".")
     return operand, measure
 
 

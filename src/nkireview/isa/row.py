@@ -62,9 +62,12 @@ class Operand:
     vector: bool = False  # one element a partition, broadcast over the free dimensions
     indirect: bool = False  # may be a view made by NkiTensor.indirect (v4)
     plain_if: str = ""  # an immediate whose truth makes an accumulated operand a plain write
+    adds_if: str = ""  # an immediate whose truth makes a written operand an accumulated one
 
     def role_in(self, immediates: Mapping[str, Any]) -> Role:
         """The role in a call with these immediates."""
+        if self.adds_if and self.role is Role.write and immediates.get(self.adds_if):
+            return Role.accumulate
         if self.plain_if and self.role is Role.accumulate and immediates.get(self.plain_if):
             return Role.write
         return self.role
@@ -80,11 +83,16 @@ REQUIRED: Any = _Required()
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter of the call, in positional order, with the releases that know it."""
+    """One parameter of the call, in positional order, with the releases that know it.
+
+    `register`: a register may stand in place of its number. A parameter whose default depends on the release is there
+    once for each, with spans that do not meet.
+    """
 
     name: str
     default: Any = REQUIRED
     span: Span = ALWAYS
+    register: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ class Engines:
 class Rate:
     """Another number of cycles for each element, for the calls that `applies` accepts (`when` says which)."""
 
-    per_element: float | str  # cycles, or the path of a hardware figure
+    per_element: float | str | Callable[[Call], float]  # cycles, the path of a hardware figure, or a formula
     when: str
     applies: Callable[[Call], bool]
     generations: frozenset[str] = frozenset(GENERATIONS)
@@ -123,9 +131,9 @@ class Rate:
 class Cost:
     """Initiation interval in cycles of the engine: ``max(minimum, per_element * N) + extra``.
 
-    N is the number of elements a partition of `subject`; `minimum` and `extra` name figures of `hardware/`. The
-    first of `rates` that applies replaces `per_element`; `extra` counts only where the operand `extra_for` is
-    given (empty: always).
+    N is the number of elements a partition of `subject` (empty: 0); `minimum` and `extra` name figures of
+    `hardware/`. The first of `rates` that applies replaces `per_element`; `extra` counts only where the operand
+    `extra_for` is given (empty: always).
     """
 
     subject: str
@@ -143,12 +151,15 @@ class Cost:
         for rate in self.rates:
             if generation in rate.generations and rate.applies(call):
                 per = rate.per_element
-                return call.hardware.number(per) if isinstance(per, str) else per
+                if isinstance(per, str):
+                    return call.hardware.number(per)
+                return per(call) if callable(per) else per
         return self.per_element
 
     def interval(self, call: Call) -> float:
         """The documented initiation interval of this call, in cycles of its engine."""
-        cycles = self.cycles_per_element(call) * call.measure(self.subject, "free")
+        elements = call.measure(self.subject, "free") if self.subject else 0
+        cycles = self.cycles_per_element(call) * elements
         if self.minimum:
             cycles = max(cycles, call.hardware.number(self.minimum))
         if self.extra and (not self.extra_for or call.has(self.extra_for)):
@@ -193,6 +204,9 @@ class Reader(Protocol):
         A register in its place shows the number it holds.
         """
 
+    def room(self, name: str, shape: tuple[int, ...]) -> NDArray[Any] | None:
+        """Where the last step of a result, of that shape in the compute dtype, may be computed; None for anywhere."""
+
     @property
     def peers(self) -> tuple[Reader, ...]:
         """The readers of all that take part in an instruction that `meets`: cores, or ranks in group order."""
@@ -205,6 +219,9 @@ class Reader(Protocol):
 Result = NDArray[Any] | Bits
 Meaning = Callable[[Reader], dict[str, Result]]
 """From operands to results: by written operand, and by the parameters of `Row.registers` a number."""
+
+Reach = Callable[[Reader, Mapping[str, NDArray[np.bool_]]], NDArray[np.bool_]]
+"""From a call and the definedness of the tiles that are not fully defined to that of a result, in element order."""
 
 
 @dataclass(frozen=True)
@@ -221,9 +238,11 @@ class Row:
 
     `signature` is in the order of the latest release; `orders` gives the positional order of releases that
     differ, see `parameters`. `lists` names, for a parameter that takes a list of tensors, the optional operands that
-    its elements become. `registers` are parameters that name a register the instruction writes: an immediate
-    ``("register", n)``, as any other immediate may be that is read from a register. `meets` says whom the
-    instruction waits for: its peers among the ``cores`` of a launch or the ``ranks`` of a group.
+    its elements become. `registers` are parameters that name a register the instruction writes, an immediate
+    ``("register", n)``; one whose default is None is fresh and what the call returns. A parameter with `register`
+    may be read from a register in the same way. `meets` says whom the instruction waits for: its peers among the
+    ``cores`` of a launch or the ``ranks`` of a group. `undefined` says why `reach` calls elements undefined where all
+    that is read is defined.
     """
 
     name: str
@@ -242,6 +261,8 @@ class Row:
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     registers: tuple[str, ...] = ()
     meets: str = ""
+    reach: Mapping[str, Reach] = field(default_factory=dict)
+    undefined: str = "an element that the instruction leaves undefined"
     namespace: str = "nki.isa"
     immediates: tuple[str, ...] = field(init=False)
 
@@ -261,7 +282,7 @@ class Row:
         control |= set(self.lists)
         plain = tuple(p.name for p in self.signature if p.name not in names and p.name not in control)
         numbers = tuple(operand.name for operand in self.operands if operand.number)
-        object.__setattr__(self, "immediates", plain + numbers)
+        object.__setattr__(self, "immediates", tuple(dict.fromkeys(plain + numbers)))
 
     def parameters(self, release: Release) -> tuple[Param, ...]:
         """The parameters that a release knows, in its positional order."""
@@ -270,6 +291,11 @@ class Row:
             if release in span:
                 return tuple(known[name] for name in names)
         return tuple(known.values())
+
+    def param(self, name: str, release: Release) -> Param | None:
+        """The parameter of that name, the one of the release where there are several; None where there is none."""
+        named = [param for param in self.signature if param.name == name]
+        return next((param for param in named if release in param.span), named[-1] if named else None)
 
     def operand(self, name: str) -> Operand:
         """The operand of that name."""

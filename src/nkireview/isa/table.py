@@ -26,11 +26,11 @@ from nkireview.isa.rows import (
     vector,
 )
 
-_MODULES = (
+MODULES = (
     *(dma, transfers, tensor, mx, copy, elementwise, vector, accumulating, predicated, search, scalar),
     *(gpsimd, gather, random, registers, cores, collectives),
 )
-ROWS: Mapping[str, Row] = MappingProxyType({row.name: row for module in _MODULES for row in module.ROWS})
+ROWS: Mapping[str, Row] = MappingProxyType({row.name: row for module in MODULES for row in module.ROWS})
 
 # nki/api/nki/isa/__init__.py (NKI 0.6): every function that stands for an instruction.
 KNOWN_NAMES = (

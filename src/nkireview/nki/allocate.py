@@ -79,6 +79,11 @@ def _region(trace: Trace, buffer: Any, what: str) -> MemoryRegion:
     names = {"hbm": MemoryRegion.private_hbm, **{region.value: region for region in MemoryRegion}}
     if isinstance(buffer, str) and buffer in names and trace.release < STRINGS_UNTIL:
         return names[buffer]
+    if isinstance(buffer, str) and buffer in names:
+        raise Refusal(
+            f"{what}: the string {buffer!r} for buffer was taken before NKI {STRINGS_UNTIL}, this kernel is judged by "
+            f"{trace.release}; use nl.{buffer}"
+        )
     raise Refusal(
         f"{what}: buffer must be nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm, got {buffer!r}"
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nkireview.nki.errors import NotYetSupported
+from nkireview.nki.errors import Refusal
+from nkireview.nki.spans import require_call
+from nkireview.nki.trace import current
 
 
 class Operator:
@@ -23,7 +25,8 @@ class Operator:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._call is None:
-            raise NotYetSupported(f"nl.{self.name}")
+            raise Refusal(f"nl.{self.name} is a name for the op= of an instruction, it cannot be called")
+        require_call(self.name, current(f"nl.{self.name}").release)
         return self._call(*args, **kwargs)
 
     def __repr__(self) -> str:

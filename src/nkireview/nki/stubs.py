@@ -80,6 +80,8 @@ class _StubModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if self.__name__ == "neuronxcc.nki" or (self.__name__, name) == ("neuronxcc", "nki"):
+            raise NotYetSupported("neuronxcc.nki, the legacy generation")
         return stub(f"{self.__name__}.{name}")
 
 
@@ -101,7 +103,7 @@ class StubFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """See `MetaPathFinder.find_spec`."""
-        if fullname == "neuronxcc.nki" or fullname.startswith("neuronxcc.nki."):
+        if fullname.startswith("neuronxcc.nki.") and fullname != "neuronxcc.nki.typing":
             raise NotYetSupported("neuronxcc.nki, the legacy generation")
         if fullname.split(".", 1)[0] not in STUBBED:
             return None

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
 from nkireview.isa.enums import Memory
 from nkireview.isa.release import Release
 from nkireview.nki.dtypes import DType, of
-from nkireview.nki.errors import NotYetSupported, Refusal
-from nkireview.nki.trace import Trace
+from nkireview.nki.errors import Refusal
+from nkireview.nki.registers import VirtualRegister
+from nkireview.nki.trace import Trace, current
+from nkireview.nki.views import (
+    DynamicSlice,
+    Pointer,
+    Rearrangement,
+    dense,
+    expand,
+    fill,
+    integer,
+    merged,
+    restride,
+    row_major,
+    span,
+)
+from nkireview.program.access import Access, Index
 from nkireview.program.model import Buffer
 
 F = TypeVar("F", bound=Callable[..., Any])
 VIEWS_SINCE = Release(0, 5)
 INHERIT_SINCE = Release(0, 5)  # release notes 0.5: the default of ap's offset became None
+POINTERS_SINCE = Release(0, 4)  # release notes 0.4: an induction variable became usable as scalar_offset
 
 
 class MemoryRegion(Enum):
@@ -55,6 +71,7 @@ def _since(release: Release) -> Callable[[F], F]:
     return wrap
 
 
+_SBUF, _PSUM = Memory.sbuf, Memory.psum
 REGION_OF = {region.memory: region for region in MemoryRegion}
 
 
@@ -65,30 +82,43 @@ class NkiTensor:
     view stays at least 2-D.
     """
 
-    __slots__ = ("_access", "_buffer", "_dtype", "_offset", "_shape", "_strides", "_trace")
+    __slots__ = ("_access", "_buffer", "_dtype", "_offset", "_pointer", "_shape", "_strides", "_trace")
     __array_priority__ = 1000
 
+    assign: ClassVar[Callable[[NkiTensor, Any], None] | None] = None
+    """What carries out ``view[...] = value``: records the instructions that write a value to a view."""
+
+    _trace: Trace
+    _buffer: Buffer
+    _shape: tuple[int, ...]
+    _strides: tuple[int, ...]
+    _offset: int
+    _dtype: DType
+    _pointer: Pointer | None
+    _access: int
+
     def __init__(
-        self,
-        trace: Trace,
-        buffer: Buffer,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        offset: int,
-        dtype: DType,
+        self, shape: Any, dtype: Any, storage: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
     ) -> None:
-        self._trace = trace
-        self._buffer = buffer
-        self._shape = shape
-        self._strides = strides
-        self._offset = offset
-        self._dtype = dtype
-        self._access = -1
+        """Bind a shape and a dtype to the storage of another tensor, its `storage`, from its first element on.
+
+        `buffer` and `name` are those of the storage.
+        """
+        if not isinstance(storage, Buffer):
+            raise Refusal(
+                f"NkiTensor: storage must be the storage of a tensor, got {type(storage).__name__}; nl.ndarray "
+                "makes a tensor with fresh storage"
+            )
+        sizes = tuple(integer(size, "NkiTensor shape") for size in shape)
+        self._trace, self._buffer = current("NkiTensor"), storage
+        self._shape, self._strides, self._offset = sizes, row_major(sizes), 0
+        self._dtype, self._pointer, self._access = of(dtype, "NkiTensor"), None, -1
 
     @classmethod
     def whole(cls, trace: Trace, buffer: Buffer) -> NkiTensor:
         """The contiguous view of a whole buffer."""
-        return cls(trace, buffer, buffer.shape, _row_major(buffer.shape), 0, of(buffer.dtype, "tensor"))
+        shape = buffer.shape
+        return _made(trace, buffer, shape, row_major(shape), 0, of(buffer.dtype, "tensor"), None)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -143,31 +173,55 @@ class NkiTensor:
     @property
     def on_chip(self) -> bool:
         """True in SBUF and PSUM."""
-        return self._buffer.memory.on_chip
+        memory = self._buffer.memory
+        return memory is _SBUF or memory is _PSUM
 
     def access(self) -> int:
-        """The interned access of this view."""
+        """The interned access of this view; a dynamic one is out of bounds with an error."""
         if self._access < 0:
+            if self._pointer is not None:
+                self._access = self.dynamic("error", 0)
+                return self._access
+            memory = self._buffer.memory
             self._access = self._trace.builder.affine(
                 self._buffer.id,
                 self._dtype.name,
                 self._offset,
                 self._strides,
                 self._shape,
-                0 if self._buffer.memory.on_chip else None,
+                0 if memory is _SBUF or memory is _PSUM else None,
             )
         return self._access
+
+    def dynamic(self, oob: str, group: int) -> int:
+        """The interned access of an indirect view, as an instruction takes it.
+
+        oob: ``error`` or ``skip``; group: offsets in a column of an index tile, for a view made by `indirect`.
+        """
+        pointer = self._pointer
+        assert pointer is not None
+        index = replace(
+            pointer.index,
+            oob=oob,
+            group=group if pointer.index.kind == "snake" else 0,
+            limit=None if pointer.sliced and oob == "skip" else pointer.index.limit,
+        )
+        pattern = tuple(zip(self._strides, self._shape, strict=True))
+        partition = 0 if self.on_chip else None
+        return self._trace.builder.access(
+            Access(self._buffer.id, self._dtype.name, self._offset, pattern, partition, index=index)
+        )
 
     @_since(VIEWS_SINCE)
     def is_contiguous(self) -> bool:
         """True where the view is dense and row-major; the partition dimension is not looked at."""
         first = 1 if self.on_chip else 0
-        return _dense(self._shape[first:], self._strides[first:])
+        return dense(self._shape[first:], self._strides[first:])
 
     @_since(VIEWS_SINCE)
     def is_indirect(self) -> bool:
         """True where part of the address is only known on the device."""
-        return False
+        return self._pointer is not None
 
     def get_pattern(self) -> list[list[int]]:
         """The layout as a list of [stride, count], as `ap` takes it."""
@@ -175,36 +229,77 @@ class NkiTensor:
 
     def __getitem__(self, key: Any) -> NkiTensor:
         items: Sequence[Any] = key if isinstance(key, tuple) else (key,)
-        if len(items) != self.ndim or not all(type(item) is slice for item in items):
-            items = _expand(tuple(items), self.ndim)
+        shape, strides = self._shape, self._strides
+        if len(items) != len(shape) or not all(type(item) is slice for item in items):
+            return self._picked(expand(tuple(items), len(shape)))
+        if self._pointer is not None:
+            return self._picked(list(items))
+        counts: list[int] = []
+        steps: list[int] = []
+        offset, past = self._offset, ""
+        for dim, item in enumerate(items):
+            size, stride = shape[dim], strides[dim]
+            begin, end, step = item.start, item.stop, item.step
+            if step is None and type(begin) is int and type(end) is int and 0 <= begin < end <= size:
+                offset += begin * stride
+                counts.append(end - begin)
+                steps.append(stride)
+            elif begin is None and end is None and step is None:
+                counts.append(size)
+                steps.append(stride)
+            else:
+                start, count, step = span(item, size, dim)
+                past = past or _past(start, start + (count - 1) * step, size, dim)
+                offset += start * stride
+                counts.append(count)
+                steps.append(stride * step)
+        if past:
+            self._overrun(past, counts, steps, offset)
+        return _made(self._trace, self._buffer, tuple(counts), tuple(steps), offset, self._dtype, None)
+
+    def _picked(self, items: Sequence[Any]) -> NkiTensor:
+        """The view that an index selects, given one item for each dimension, and None for a new one."""
         shape: list[int] = []
         strides: list[int] = []
         kept: list[tuple[int, int, int]] = []  # position, size 1 and stride of dropped dimensions
-        offset, dim = self._offset, 0
-        past = ""
+        offset, dim, pointer = self._offset, 0, self._pointer
+        moved, past = -1, ""
         for item in items:
             if item is None:
-                if self.on_chip and dim == 0:
+                if dim == 0 and self.on_chip:
                     raise Refusal("an on-chip tensor takes no new axis before its partition dimension")
+                if dim == 0 and self._first_fixed:
+                    raise Refusal("an indirect tensor takes no new axis before its indexed dimension")
                 shape.append(1)
                 strides.append(0)
                 continue
             size, stride = self._shape[dim], self._strides[dim]
+            if pointer is self._pointer and pointer is not None and dim == pointer.dim:
+                self._whole(item, size, dim)
+                moved = len(shape)
             if isinstance(item, slice):
-                start, count, step = _slice(item, size, dim)
-                if start < 0 or start + (count - 1) * step >= size:
-                    past = (
-                        past or f"{start}:{start + (count - 1) * step + 1} of dimension {dim} (size {size})"
-                    )
+                start, count, step = span(item, size, dim)
+                past = past or _past(start, start + (count - 1) * step, size, dim)
                 offset += start * stride
                 shape.append(count)
                 strides.append(stride * step)
+            elif isinstance(item, DynamicSlice):
+                pointer = self._pointed(item.start, dim, "index", size - item.size + 1, at=len(shape))
+                shape.append(item.size)
+                strides.append(stride)
             else:
-                index = _integer(item, f"index of dimension {dim}")
-                index = index + size if index < 0 else index
-                if not 0 <= index < size:
-                    past = past or f"{index} of dimension {dim} (size {size})"
-                offset += index * stride
+                if type(item) is VirtualRegister:
+                    pointer = self._pointed(item, dim, "index", size)
+                elif isinstance(item, NkiTensor):
+                    raise Refusal(
+                        f"a tensor as index of dimension {dim} is not possible; use select, vector_select or "
+                        "ap(scalar_offset=)"
+                    )
+                else:
+                    index = integer(item, f"index of dimension {dim}")
+                    index = index + size if index < 0 else index
+                    past = past or _past(index, index, size, dim)
+                    offset += index * stride
                 if self.on_chip and dim == 0:
                     shape.append(1)
                     strides.append(stride)
@@ -215,11 +310,69 @@ class NkiTensor:
             at, size, stride = kept[-1]
             shape.insert(at, size)
             strides.insert(at, stride)
-        if past and self._holds(shape, strides, offset):
+        if past:
+            self._overrun(past, shape, strides, offset)
+        if pointer is not None and pointer is self._pointer:
+            pointer = replace(pointer, dim=moved)
+        return self._view(tuple(shape), tuple(strides), offset, pointer=pointer)
+
+    def _whole(self, item: Any, size: int, dim: int) -> None:
+        """Refuse to take a part of the dimension that an indirect view is indexed along."""
+        if not (isinstance(item, slice) and span(item, size, dim) == (0, size, 1)):
+            raise Refusal(
+                f"dimension {dim} of the indirect tensor {self._label()} is indexed on the device and cannot be "
+                "sliced or selected again"
+            )
+
+    def _pointed(
+        self, source: Any, dim: int, what: str, limit: int | None, *, at: int = -1, stride: int | None = None
+    ) -> Pointer:
+        """The pointer of one device-side index along a dimension; `at` is where a slice leaves the dimension."""
+        if self._pointer is not None:
+            raise Refusal(
+                f"tensor {self._label()} is indirect already (is_indirect()), it takes one device-side index only"
+            )
+        step = self._strides[dim] if stride is None else stride
+        if type(source) is VirtualRegister:
+            if source.plain:
+                raise Refusal(
+                    f"{what}: the induction variable of nl.dynamic_range is a plain scalar until NKI "
+                    f"{POINTERS_SINCE} and cannot address a tensor; count in a (1, 1) tile and pass that"
+                )
+            kind, number = "register", source.number
+        elif isinstance(source, NkiTensor):
+            kind, number = "scalar", self._index_tile(source, what)
+        else:
+            raise Refusal(f"{what} must be a register or a (1, 1) tile, got {type(source).__name__}")
+        if self.on_chip and dim == 0 and stride is None:
+            raise Refusal(
+                f"{what} of the partition dimension of an on-chip tensor must be an integer known while tracing"
+            )
+        return Pointer(Index(kind, number, 0, step, limit=limit), at, sliced=at >= 0)
+
+    def _index_tile(self, source: NkiTensor, what: str) -> int:
+        if source._pointer is not None:
+            raise Refusal(f"{what}: the index tile {source._label()} is itself an indirect view")
+        return source.access()
+
+    @property
+    def _first_fixed(self) -> bool:
+        """True where dimension 0 must stay first and whole: each position of it has an index of its own."""
+        return self._pointer is not None and self._pointer.first
+
+    @property
+    def _first(self) -> str:
+        return (
+            "the partition dimension of an on-chip tensor"
+            if self.on_chip
+            else "the indexed dimension of an indirect tensor"
+        )
+
+    def _overrun(self, past: str, shape: Sequence[int], strides: Sequence[int], offset: int) -> None:
+        if self._pointer is None and self._holds(shape, strides, offset):
             self._trace.event(
                 "overrun", f"index {past} of tensor {self._label()} runs into other elements of its memory"
             )
-        return self._view(tuple(shape), tuple(strides), offset)
 
     def _holds(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> bool:
         """True where elements lie inside the buffer, or on chip its row, so that `verify` cannot see that they are not
@@ -235,26 +388,86 @@ class NkiTensor:
             and offset + sum(max(s, 0) for s in reach) < size
         )
 
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise NotYetSupported("assignment to a tensor view (use nisa.tensor_copy or nisa.dma_copy)")
+    def __setitem__(self, key: Any, value: Any) -> None:
+        assign = NkiTensor.assign
+        if assign is None:
+            raise Refusal("a tensor view takes no assignment; use nisa.tensor_copy or nisa.dma_copy")
+        assign(self[key], value)
 
     @_since(VIEWS_SINCE)
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         """The elements start, start+step, ... below end of one dimension."""
-        dim = self._dim(dim)
-        _, count, _ = _slice(slice(start, end, step), self._shape[dim], dim)
-        shape, strides = list(self._shape), list(self._strides)
-        shape[dim], strides[dim] = count, strides[dim] * step
-        return self._view(tuple(shape), tuple(strides), self._offset + start * self._strides[dim])
+        at = self._dim(dim)
+        begin, stop = integer(start, "slice start"), integer(end, "slice end")
+        if begin < 0 or stop <= begin:
+            raise Refusal(f"slice({dim}, {start}, {end}) needs 0 <= start < end")
+        key = [slice(None)] * self.ndim
+        key[at] = slice(begin, stop, integer(step, "slice step"))
+        return self[tuple(key)]
 
     @_since(VIEWS_SINCE)
     def select(self, dim: int, index: Any) -> NkiTensor:
-        """The view without a dimension, at a fixed index of it."""
-        if isinstance(index, NkiTensor):
-            raise NotYetSupported("NkiTensor.select with a tensor index")
-        dim = self._dim(dim)
-        key = tuple(_integer(index, "select") if at == dim else slice(None) for at in range(self.ndim))
-        return self[key]
+        """The view without a dimension, at an index of it: an integer, a register or a (1, 1) tile."""
+        at = self._dim(dim)
+        if type(index) is not VirtualRegister and not isinstance(index, NkiTensor):
+            key: list[Any] = [slice(None)] * self.ndim
+            key[at] = integer(index, "select")
+            return self[tuple(key)]
+        pointer = self._pointed(index, at, "select", self._shape[at])
+        if self.on_chip and self.ndim == 2:
+            return self._view(
+                (self._shape[0], 1), (self._strides[0], self._strides[1]), self._offset, pointer=pointer
+            )
+        return self._view(
+            _without(self._shape, at), _without(self._strides, at), self._offset, pointer=pointer
+        )
+
+    @_since(VIEWS_SINCE)
+    def vector_select(self, dim: int, vector_offset: Any) -> NkiTensor:
+        """The view of an HBM tensor whose position k of dimension 0 is at index k of an (n, 1) tile."""
+        if self._dim(dim) != 0:
+            raise Refusal(f"vector_select({dim}) is not possible, the dimension must be 0")
+        if self.on_chip:
+            raise Refusal(f"vector_select needs a tensor in HBM, {self._label()} is in {self.buffer.value}")
+        if not isinstance(vector_offset, NkiTensor):
+            raise Refusal(f"vector_select: vector_offset must be a tile, got {type(vector_offset).__name__}")
+        pointer = self._vector(vector_offset, self._strides[0], "vector_select", self._shape[0])
+        shape = (vector_offset.shape[0], *self._shape[1:])
+        return self._view(shape, self._strides, self._offset, pointer=pointer)
+
+    def _vector(self, source: NkiTensor, stride: int, what: str, limit: int | None) -> Pointer:
+        if self._pointer is not None:
+            raise Refusal(
+                f"tensor {self._label()} is indirect already (is_indirect()), it takes one device-side index only"
+            )
+        return Pointer(Index("vector", self._index_tile(source, what), 0, stride, limit=limit), 0)
+
+    @_since(VIEWS_SINCE)
+    def indirect(self, index: Any, num_elem: int | None = None) -> NkiTensor:
+        """The view (P, num_elem) whose elements lie at offsets of the free dimensions given by an index tile (v4).
+
+        `num_elem` is the size of the index tile unless it is given.
+        """
+        if not isinstance(index, NkiTensor):
+            raise Refusal(f"indirect: index must be a tile, got {type(index).__name__}")
+        if not self.on_chip:
+            raise Refusal(
+                f"indirect needs a tensor in SBUF or PSUM, {self._label()} is in {self.buffer.value}"
+            )
+        if self._pointer is not None:
+            raise Refusal(
+                f"tensor {self._label()} is indirect already (is_indirect()), it takes one device-side index only"
+            )
+        stride = merged(self._shape[1:], self._strides[1:])
+        if stride is None:
+            raise Refusal(f"indirect needs contiguous free dimensions, the strides are {self._strides[1:]}")
+        count = index.size if num_elem is None else integer(num_elem, "num_elem")
+        if count < 1:
+            raise Refusal(f"indirect: num_elem is {count}, expected at least 1")
+        limit = math.prod(self._shape[1:])
+        found = Index("snake", self._index_tile(index, "indirect"), 1, stride, limit=limit)
+        shape, strides = (self._shape[0], count), (self._strides[0], stride)
+        return self._view(shape, strides, self._offset, pointer=Pointer(found, 1))
 
     @_since(VIEWS_SINCE)
     def permute(self, dims: Sequence[int]) -> NkiTensor:
@@ -262,10 +475,15 @@ class NkiTensor:
         order = tuple(self._dim(dim) for dim in dims)
         if sorted(order) != list(range(self.ndim)):
             raise Refusal(f"permute{tuple(dims)} is no permutation of the {self.ndim} dimensions")
-        if self.on_chip and order[0] != 0:
+        if order[0] != 0 and self.on_chip:
             raise Refusal(f"permute{tuple(dims)} moves the partition dimension of an on-chip tensor")
+        if order[0] != 0 and self._first_fixed:
+            raise Refusal(f"permute{tuple(dims)} moves the indexed dimension of an indirect tensor")
         return self._view(
-            tuple(self._shape[dim] for dim in order), tuple(self._strides[dim] for dim in order), self._offset
+            tuple(self._shape[dim] for dim in order),
+            tuple(self._strides[dim] for dim in order),
+            self._offset,
+            pointer=self._led(order.index),
         )
 
     @_since(VIEWS_SINCE)
@@ -274,44 +492,54 @@ class NkiTensor:
         dim = self._free_dim(dim, "broadcast")
         if self._shape[dim] != 1:
             raise Refusal(f"broadcast of dimension {dim} needs size 1, it has {self._shape[dim]}")
+        count = integer(size, "broadcast size")
+        if count < 1:
+            raise Refusal(f"broadcast size is {count}, expected at least 1")
         shape, strides = list(self._shape), list(self._strides)
-        shape[dim], strides[dim] = int(size), 0
-        return self._view(tuple(shape), tuple(strides), self._offset)
+        shape[dim], strides[dim] = count, 0
+        return self._view(tuple(shape), tuple(strides), self._offset, pointer=self._led(_same))
 
     @_since(VIEWS_SINCE)
     def expand_dim(self, dim: int) -> NkiTensor:
         """A new dimension of size 1 at `dim`; not before the partition dimension."""
         at = dim + self.ndim + 1 if dim < 0 else dim
-        if not 0 <= at <= self.ndim or (self.on_chip and at == 0):
-            raise Refusal(
-                f"expand_dim({dim}) is not possible on a {self.ndim}-D tensor in {self.buffer.value}"
-            )
+        if not 0 <= at <= self.ndim or (at == 0 and (self.on_chip or self._first_fixed)):
+            what = "an indirect" if self._first_fixed else f"a {self.ndim}-D"
+            raise Refusal(f"expand_dim({dim}) is not possible on {what} tensor in {self.buffer.value}")
         stride = self._strides[at] * self._shape[at] if at < self.ndim else 1
         shape = (*self._shape[:at], 1, *self._shape[at:])
-        return self._view(shape, (*self._strides[:at], stride, *self._strides[at:]), self._offset)
+        strides = (*self._strides[:at], stride, *self._strides[at:])
+        return self._view(
+            shape, strides, self._offset, pointer=self._led(lambda held: held + 1 if held >= at else held)
+        )
 
     @_since(VIEWS_SINCE)
     def squeeze_dim(self, dim: int) -> NkiTensor:
         """The view without a dimension of size 1; not the partition dimension."""
-        dim = self._free_dim(dim, "squeeze_dim")
-        if self._shape[dim] != 1:
-            raise Refusal(f"squeeze_dim({dim}) needs size 1, it has {self._shape[dim]}")
+        at = self._free_dim(dim, "squeeze_dim")
+        if self._shape[at] != 1:
+            raise Refusal(f"squeeze_dim({dim}) needs size 1, it has {self._shape[at]}")
         return self._view(
-            self._shape[:dim] + self._shape[dim + 1 :],
-            self._strides[:dim] + self._strides[dim + 1 :],
+            _without(self._shape, at),
+            _without(self._strides, at),
             self._offset,
+            pointer=self._led(lambda held: -1 if held == at else held - 1 if held > at else held),
         )
 
     @_since(VIEWS_SINCE)
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """One dimension split into several; one of them may be -1."""
-        dim = self._free_dim(dim, "reshape_dim")
-        sizes = _fill(tuple(_integer(size, "reshape_dim") for size in shape), self._shape[dim], "reshape_dim")
-        inner = tuple(stride * self._strides[dim] for stride in _row_major(sizes))
+        at = self._dim(dim)
+        sizes = fill(tuple(integer(size, "reshape_dim") for size in shape), self._shape[at], "reshape_dim")
+        if len(sizes) > 1:
+            self._free_dim(dim, "reshape_dim")
+        inner = tuple(stride * self._strides[at] for stride in row_major(sizes))
+        more = len(sizes) - 1
         return self._view(
-            self._shape[:dim] + sizes + self._shape[dim + 1 :],
-            self._strides[:dim] + inner + self._strides[dim + 1 :],
+            self._shape[:at] + sizes + self._shape[at + 1 :],
+            self._strides[:at] + inner + self._strides[at + 1 :],
             self._offset,
+            pointer=self._led(lambda held: held + more if held > at else -1 if held == at and more else held),
         )
 
     @_since(VIEWS_SINCE)
@@ -320,14 +548,17 @@ class NkiTensor:
         start, end = self._free_dim(start_dim, "flatten_dims"), self._dim(end_dim)
         if end < start:
             raise Refusal(f"flatten_dims({start_dim}, {end_dim}) is an empty range")
-        stride = _merged(self._shape[start : end + 1], self._strides[start : end + 1])
+        stride = merged(self._shape[start : end + 1], self._strides[start : end + 1])
         if stride is None:
             raise Refusal(f"flatten_dims({start_dim}, {end_dim}) needs contiguous dimensions")
-        size = math.prod(self._shape[start : end + 1])
+        size, less = math.prod(self._shape[start : end + 1]), end - start
         return self._view(
             (*self._shape[:start], size, *self._shape[end + 1 :]),
             (*self._strides[:start], stride, *self._strides[end + 1 :]),
             self._offset,
+            pointer=self._led(
+                lambda held: held - less if held > end else -1 if held >= start and less else held
+            ),
         )
 
     def reshape(self, shape: Any = None, *sizes: int, new_shape: Any = None) -> NkiTensor:
@@ -336,24 +567,48 @@ class NkiTensor:
         if wanted is None:
             raise Refusal("reshape needs a shape")
         flat = (wanted, *sizes) if isinstance(wanted, int | np.integer) else tuple(wanted)
-        target = _fill(tuple(_integer(size, "reshape") for size in flat), self.size, "reshape")
-        if self.on_chip:
+        target = fill(tuple(integer(size, "reshape") for size in flat), self.size, "reshape")
+        if self.on_chip or self._first_fixed:
             if target[0] != self._shape[0]:
-                raise Refusal(
-                    f"reshape{target} changes the partition dimension {self._shape[0]} of an on-chip tensor"
-                )
-            free = _restride(self._shape[1:], self._strides[1:], target[1:])
+                what = "partition dimension" if self.on_chip else "indexed dimension"
+                tensor = "an on-chip tensor" if self.on_chip else "an indirect tensor"
+                raise Refusal(f"reshape{target} changes the {what} {self._shape[0]} of {tensor}")
+            free = restride(self._shape[1:], self._strides[1:], target[1:])
             strides = None if free is None else (self._strides[0], *free)
         else:
-            strides = _restride(self._shape, self._strides, target)
+            strides = restride(self._shape, self._strides, target)
         if strides is None:
             raise Refusal(f"reshape{target} of a view of shape {self._shape} needs contiguous dimensions")
-        return self._view(target, strides, self._offset)
+        return self._view(
+            target,
+            strides,
+            self._offset,
+            pointer=self._led(lambda held: held if target[: held + 1] == self._shape[: held + 1] else -1),
+        )
+
+    @_since(VIEWS_SINCE)
+    def rearrange(self, src_pattern: Any, dst_pattern: Any, fixed_sizes: Any = None) -> NkiTensor:
+        """Dimensions split, reordered and merged by name, as in ``rearrange(('b', ('h', 'w')), ('b', 'w', 'h'))``.
+
+        `fixed_sizes` gives sizes by name; one name of a group may be left open.
+        """
+        plan = Rearrangement.of(src_pattern, dst_pattern, fixed_sizes, self._shape)
+        view = self
+        for dim in range(self.ndim - 1, -1, -1):
+            if len(plan.split[dim]) > 1:
+                view = view.reshape_dim(dim, plan.split[dim])
+        view = view.permute(plan.order)
+        for at, count in enumerate(plan.merge):
+            if count > 1:
+                view = view.flatten_dims(at, at + count - 1)
+        return view
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bits as another dtype; the last dimension rescales and must be contiguous."""
         target = of(dtype, "view")
         old, new = self._dtype.itemsize, target.itemsize
+        if self._pointer is not None:
+            raise Refusal(f"view({target}) of the indirect tensor {self._label()} is not possible")
         if old == new:
             return self._view(self._shape, self._strides, self._offset, target)
         if self._strides[-1] != 1:
@@ -381,12 +636,12 @@ class NkiTensor:
     ) -> NkiTensor:
         """A raw access pattern over the storage; shape and strides of the view are dropped.
 
-        `offset` None inherits the view's offset (since 0.5; 0 before); a number replaces it.
+        `offset` None inherits the view's offset (since 0.5; 0 before); a number replaces it. A register or (1, 1)
+        tile `scalar_offset` adds itself times the stride of dimension `indirect_dim` of this view; an (n, 1) tile
+        `vector_offset` gives each position of the first dimension an index of its own.
         """
-        if scalar_offset is not None or vector_offset is not None:
-            raise NotYetSupported("NkiTensor.ap with scalar_offset or vector_offset")
         target = self._dtype if dtype is None else of(dtype, "ap")
-        pairs = [tuple(_integer(part, "ap pattern") for part in pair) for pair in pattern]
+        pairs = [tuple(integer(part, "ap pattern") for part in pair) for pair in pattern]
         if not pairs or any(len(pair) != 2 or pair[1] < 1 for pair in pairs):
             raise Refusal(
                 f"ap pattern {pattern!r} must be a list of [stride, count] with counts of at least 1"
@@ -395,26 +650,46 @@ class NkiTensor:
             inherited = self._offset * self._dtype.itemsize // target.itemsize
             start = inherited if self._trace.release >= INHERIT_SINCE else 0
         else:
-            start = _integer(offset, "ap offset")
+            start = integer(offset, "ap offset")
             if self._offset:
                 self._trace.event("note", "ap(offset=) replaces the offset of the view it is called on")
-        strides, counts = zip(*pairs, strict=True)
-        return self._view(counts, strides, start, target)
+        strides, counts = (tuple(part) for part in zip(*pairs, strict=True))
+        pointer = None
+        if scalar_offset is not None or vector_offset is not None:
+            pointer = self._offset_pointer(scalar_offset, vector_offset, indirect_dim, target, strides[0])
+            if start and scalar_offset is not None and self._buffer.memory.on_chip:
+                self._trace.event(
+                    "note", "ap(offset=) with scalar_offset on chip is reported to use an absolute address"
+                )
+        elif self._pointer is not None:
+            self._trace.event("note", f"ap drops the device-side index of tensor {self._label()}")
+        return self._view(counts, strides, start, target, pointer=pointer)
 
-    @_since(VIEWS_SINCE)
-    def rearrange(self, src_pattern: Any, dst_pattern: Any, fixed_sizes: Any = None) -> NoReturn:
-        """Not traced yet."""
-        raise NotYetSupported("NkiTensor.rearrange")
-
-    @_since(VIEWS_SINCE)
-    def vector_select(self, dim: int, vector_offset: Any) -> NoReturn:
-        """Not traced yet."""
-        raise NotYetSupported("NkiTensor.vector_select")
-
-    @_since(VIEWS_SINCE)
-    def indirect(self, index: Any, num_elem: Any = None) -> NoReturn:
-        """Not traced yet."""
-        raise NotYetSupported("NkiTensor.indirect")
+    def _offset_pointer(
+        self, scalar: Any, vector: Any, indirect_dim: Any, target: DType, leading: int
+    ) -> Pointer:
+        """The pointer of ``ap(scalar_offset=)`` or ``ap(vector_offset=)``, its stride in elements of `target`."""
+        if scalar is not None and vector is not None:
+            raise Refusal("ap takes scalar_offset or vector_offset, not both")
+        dim = self._dim(indirect_dim)
+        bytes_ = self._strides[dim] * self._dtype.itemsize
+        if bytes_ % target.itemsize:
+            raise Refusal(
+                f"ap: a step of {bytes_} bytes along dimension {dim} is no whole number of {target} elements"
+            )
+        stride = bytes_ // target.itemsize
+        if scalar is not None:
+            return self._pointed(scalar, dim, "ap scalar_offset", None, stride=stride)
+        if not isinstance(vector, NkiTensor):
+            raise Refusal(f"ap: vector_offset must be a tile, got {type(vector).__name__}")
+        if dim != 0:
+            raise Refusal(f"ap: vector_offset needs indirect_dim=0, got {indirect_dim}")
+        if leading != stride:
+            self._trace.event(
+                "note",
+                f"ap(vector_offset=) ignores the leading stride {leading} of its pattern, it steps by {stride}",
+            )
+        return self._vector(vector, stride, "ap vector_offset", None)
 
     def __bool__(self) -> bool:
         self._trace.event("truth", f"the truth of tensor {self._label()} was asked for and is True")
@@ -443,7 +718,8 @@ class NkiTensor:
         self._no_value("item()")
 
     def __repr__(self) -> str:
-        return f"NkiTensor({self._shape}, {self._dtype}, {self.buffer.value}{', ' + self.name if self.name else ''})"
+        text = f"NkiTensor({self._shape}, {self._dtype}, {self.buffer.value}{', ' + self.name if self.name else ''})"
+        return text if self._trace.shown is None else f"{text}\n{self._trace.shown(self)}"
 
     def _no_value(self, wanted: str) -> NoReturn:
         raise Refusal(
@@ -476,14 +752,30 @@ class NkiTensor:
         return self.name or f"of shape {self._shape}"
 
     def _view(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: DType | None = None
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        offset: int,
+        dtype: DType | None = None,
+        *,
+        pointer: Pointer | None = None,
     ) -> NkiTensor:
-        return NkiTensor(
-            self._trace, self._buffer, shape, strides, offset, self._dtype if dtype is None else dtype
-        )
+        kind = self._dtype if dtype is None else dtype
+        return _made(self._trace, self._buffer, shape, strides, offset, kind, pointer)
+
+    def _led(self, to: Callable[[int], int]) -> Pointer | None:
+        """The pointer of a view whose dimensions moved: `to` says where the one that takes part is now."""
+        pointer = self._pointer
+        if pointer is None:
+            return None
+        if pointer.index.kind == "snake":
+            raise Refusal(
+                f"tensor {self._label()} is a view made by indirect(), which no other view can be made of"
+            )
+        return pointer if pointer.dim < 0 else replace(pointer, dim=to(pointer.dim))
 
     def _dim(self, dim: int) -> int:
-        at = _integer(dim, "dimension")
+        at = integer(dim, "dimension")
         at = at + self.ndim if at < 0 else at
         if not 0 <= at < self.ndim:
             raise Refusal(f"dimension {dim} is not one of the {self.ndim} of tensor {self._label()}")
@@ -491,114 +783,46 @@ class NkiTensor:
 
     def _free_dim(self, dim: int, what: str) -> int:
         at = self._dim(dim)
-        if self.on_chip and at == 0:
-            raise Refusal(f"{what} of the partition dimension of an on-chip tensor is not possible")
+        if at == 0 and (self.on_chip or self._first_fixed):
+            raise Refusal(f"{what} of {self._first} is not possible")
         return at
 
 
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    strides = [1] * len(shape)
-    for dim in range(len(shape) - 2, -1, -1):
-        strides[dim] = strides[dim + 1] * shape[dim + 1]
-    return tuple(strides)
+def _made(
+    trace: Trace,
+    buffer: Buffer,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    dtype: DType,
+    pointer: Pointer | None,
+) -> NkiTensor:
+    made = _new(NkiTensor)
+    made._trace = trace
+    made._buffer = buffer
+    made._shape = shape
+    made._strides = strides
+    made._offset = offset
+    made._dtype = dtype
+    made._pointer = pointer
+    made._access = -1
+    return made
 
 
-def _merged(shape: Sequence[int], strides: Sequence[int]) -> int | None:
-    """The one stride of dimensions that form an arithmetic progression, or None."""
-    pairs = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    for (_, outer), (size, inner) in itertools.pairwise(pairs):
-        if outer != size * inner:
-            return None
-    return pairs[-1][1] if pairs else (strides[-1] if strides else 1)
+_new = object.__new__
 
 
-def _dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    stride = _merged(shape, strides)
-    return stride == 1 or math.prod(shape) == 1
+def _past(first: int, last: int, size: int, dim: int) -> str:
+    """Which part of an index lies outside its dimension; empty where none does."""
+    if last < first or (first >= 0 and last < size):
+        return ""
+    text = f"{first}" if first == last else f"{first}:{last + 1}"
+    return f"{text} of dimension {dim} (size {size})"
 
 
-def _restride(shape: Sequence[int], strides: Sequence[int], target: Sequence[int]) -> tuple[int, ...] | None:
-    """Strides of `target` over the same elements, grouping dimensions as far as they merge; None if impossible."""
-    found: list[int] = []
-    source = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    at, position = 0, 0
-    while position < len(target):
-        if target[position] == 1:
-            found.append(1)
-            position += 1
-            continue
-        if at >= len(source):
-            return None
-        group, taken = [source[at]], source[at][0]
-        at += 1
-        sizes = [target[position]]
-        position += 1
-        while math.prod(sizes) != taken:
-            if math.prod(sizes) < taken:
-                if position >= len(target):
-                    return None
-                sizes.append(target[position])
-                position += 1
-            else:
-                if at >= len(source):
-                    return None
-                group.append(source[at])
-                taken *= source[at][0]
-                at += 1
-        stride = _merged([size for size, _ in group], [stride for _, stride in group])
-        if stride is None:
-            return None
-        found.extend(step * stride for step in _row_major(sizes))
-    return tuple(found)
+def _without(items: tuple[int, ...], at: int) -> tuple[int, ...]:
+    return items[:at] + items[at + 1 :]
 
 
-def _fill(sizes: tuple[int, ...], total: int, what: str) -> tuple[int, ...]:
-    if sizes.count(-1) == 1:
-        known = -math.prod(sizes)
-        if known and total % known == 0:
-            sizes = tuple(total // known if size == -1 else size for size in sizes)
-    if math.prod(sizes) != total or any(size < 1 for size in sizes):
-        raise Refusal(f"{what}{sizes} has not the {total} elements of the view")
-    return sizes
-
-
-def _expand(items: tuple[Any, ...], ndim: int) -> list[Any]:
-    used = sum(1 for item in items if item is not None and item is not Ellipsis)
-    if used > ndim:
-        raise Refusal(f"{used} indices are given to a {ndim}-D tensor")
-    ellipses = [at for at, item in enumerate(items) if item is Ellipsis]
-    if len(ellipses) > 1:
-        raise Refusal("an index may hold one ... only")
-    at = ellipses[0] if ellipses else len(items)
-    rest = [slice(None)] * (ndim - used)
-    return [*items[:at], *rest, *items[at + len(ellipses) :]]
-
-
-def _slice(item: slice, size: int, dim: int) -> tuple[int, int, int]:
-    start, stop, step = (
-        default
-        if part is None
-        else part
-        if type(part) is int
-        else _integer(part, f"slice of dimension {dim}")
-        for part, default in ((item.start, 0), (item.stop, size), (item.step, 1))
-    )
-    if step < 1:
-        raise Refusal(f"slice of dimension {dim} has step {step}, expected at least 1")
-    start = start + size if start < 0 else start
-    stop = stop + size if stop < 0 else stop
-    if stop <= start:
-        raise Refusal(f"slice {start}:{stop} of dimension {dim} (size {size}) is empty")
-    return start, -(-(stop - start) // step), step
-
-
-def _integer(value: Any, what: str) -> int:
-    if type(value) is int:
-        return value
-    if isinstance(value, NkiTensor):
-        raise NotYetSupported(f"a tensor as {what}")
-    if isinstance(value, bool | np.bool_):
-        raise Refusal(f"{what} is a truth value, expected an integer")
-    if isinstance(value, int | np.integer):
-        return int(value)
-    raise Refusal(f"{what} is a {type(value).__name__}, expected an integer")
+def _same(dim: int) -> int:
+    return dim

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from nkireview import hardware
 from nkireview.isa.enums import Memory
@@ -12,13 +13,40 @@ from nkireview.isa.release import Release
 from nkireview.nki.errors import Refusal
 from nkireview.nki.places import Places
 from nkireview.program.builder import ProgramBuilder
-from nkireview.program.model import Buffer
+from nkireview.program.model import Buffer, Loop
+
+Bound = int | tuple[str, int]
+Schedule = tuple[tuple[str, tuple[str, ...]], ...]
+"""Pairs of the name of an instruction and the names of those it waits for."""
+
+SCHEDULE = "nki_schedule"
+"""The attribute of a kernel's function that holds its schedule."""
+
+
+@dataclass(eq=False)
+class OpenLoop:
+    """A device-side loop of the stream being recorded: `what` made it, `stop` is -1 until it is closed.
+
+    `key` tells a ``while`` statement and the frame it runs in; `local`: tensors made in its body stay there.
+    """
+
+    number: int
+    what: str
+    loop: Loop
+    parent: OpenLoop | None
+    key: Any = None
+    local: bool = False
+    buffers: int = 0
+    stop: int = -1
 
 
 class Trace:
-    """The state of one trace: builder, target, release, core, and the buffers that cores share.
+    """The state of one trace: builder, target, release, core, loops, and the buffers that cores share.
 
-    `on_append(index)` is called after each appended instruction; only the debug mode sets it.
+    `on_append(index)` is called after each appended instruction; `shown(tensor)`, which only the debug mode sets, is
+    the text of a tensor's values. `registers`: how many the open stream has; `kept`: tensors that `nl` hands out more
+    than once; `ordered`: depth of ``nl.no_reorder`` blocks; `loop`: the innermost open device-side loop; `confined`:
+    buffers made in the body of a closed loop that keeps its tensors, and what made that loop.
     """
 
     def __init__(self, target: str, release: Release, lnc: int = 1, grid: tuple[int, ...] = ()) -> None:
@@ -29,11 +57,19 @@ class Trace:
         self.core = 0
         self.builder = ProgramBuilder()
         self.places = Places(self.builder)
-        self.prepared: dict[Any, Any] = {}
+        self.prepared: dict[tuple[Any, ...], int] = {}
+        self.kept: dict[Any, Any] = {}
         self.on_append: Callable[[int], None] | None = None
+        self.shown: Callable[[Any], str] | None = None
         self._shared: list[Buffer] = []
         self._shared_at = 0
         self._names: set[str] = set()
+        self.registers = 0
+        self.ordered = 0
+        self.loop: OpenLoop | None = None
+        self.confined: dict[int, str] = {}
+        self._loops: list[OpenLoop] = []
+        self._stream = 0
 
     def place(self) -> int:
         """The place of the user's call."""
@@ -47,6 +83,88 @@ class Trace:
         """Begin the stream of a core: its shared buffers are those of core 0, by allocation order."""
         self.core = core
         self._shared_at = 0
+        self.registers = 0
+        self._loops = []
+        self._stream = len(self.builder)
+
+    def end_core(self, schedule: Schedule = ()) -> None:
+        """End the stream of a core and add the dependencies of a schedule to it.
+
+        Refusal where a loop was left before its end, or the schedule does not fit.
+        """
+        self.places.forget()
+        if self.loop is not None:
+            self.left(self.loop)
+        if not schedule:
+            return
+        named = self.builder.named(self._stream)
+        for consumer, producers in schedule:
+            for name in (consumer, *producers):
+                count = len(named.get(name, ()))
+                if count != 1:
+                    found = f"{count} instructions have" if count else "no instruction has"
+                    raise Refusal(f"with_schedule: {found} the name {name!r}, exactly one must have it")
+            waits = [named[name][0] for name in producers]
+            self.depend(named[consumer][0], waits, f"with_schedule: {consumer!r}")
+
+    def open_loop(
+        self,
+        kind: str,
+        what: str,
+        register: int,
+        lower: Bound = 0,
+        upper: Bound = 0,
+        step: int = 1,
+        *,
+        key: Any = None,
+        local: bool = False,
+    ) -> OpenLoop:
+        """Begin a device-side loop with the next instruction; the fields are those of `Loop`."""
+        number, start = self.builder.open_loop()
+        parent = self.loop
+        around = -1 if parent is None else parent.number
+        loop = Loop(kind, start, start, register, lower, upper, step, around, self.place())
+        self.loop = OpenLoop(number, what, loop, parent, key, local, len(self.builder.buffers))
+        self._loops.append(self.loop)
+        return self.loop
+
+    def close_loop(self, opened: OpenLoop) -> None:
+        """End a device-side loop before the next instruction; Refusal where one inside it was left before its end."""
+        if self.loop is not opened:
+            self.left(self.loop or opened)
+        opened.stop, opened.key = len(self.builder), None
+        self.builder.close_loop(opened.number, replace(opened.loop, stop=opened.stop))
+        if opened.local:
+            made = range(opened.buffers, len(self.builder.buffers))
+            self.confined.update(dict.fromkeys(made, opened.what))
+        self.loop = opened.parent
+
+    def left(self, opened: OpenLoop) -> NoReturn:
+        """Refuse to leave a loop before its end."""
+        where = self.places.text(opened.loop.place)
+        raise Refusal(
+            f"{opened.what}{f' ({where})' if where else ''} is left by break, return or an exception; it runs on the "
+            "device, where it ends when its bound is reached or its register is 0"
+        )
+
+    def around(self, index: int) -> tuple[OpenLoop, ...]:
+        """The device-side loops of this stream around an instruction of it, outermost first."""
+        return tuple(each for each in self._loops if each.loop.start <= index and not 0 <= each.stop <= index)
+
+    def depend(self, consumer: int, producers: Sequence[int], what: str) -> None:
+        """Let an instruction of this stream run after earlier ones, by the rule that loops set (107)."""
+        around = set(self.around(consumer))
+        for producer in producers:
+            if not self._stream <= producer < consumer:
+                raise Refusal(
+                    f"{what}: an instruction can only wait for one recorded before it on the same core"
+                )
+            if not around.issuperset(self.around(producer)):
+                raise Refusal(
+                    f"{what}: the producer lies inside a device-side loop that the consumer is outside of; both must "
+                    "be at the same loop, or the producer in an enclosing one"
+                )
+        self.builder.depend(consumer, producers)
 
     def buffer(
         self,
@@ -86,6 +204,8 @@ class Trace:
 
 _current: list[Trace] = []
 _loading: list[Trace] = []
+outside: Callable[[], Trace] | None = None
+"""Where host code may ask for figures of the target: gives a trace that stands for it; set in hosted processes."""
 
 
 def active() -> Trace | None:
@@ -93,10 +213,17 @@ def active() -> Trace | None:
     return _current[-1] if _current else None
 
 
-def surroundings(what: str) -> Trace:
-    """The current trace or, while a kernel's file is imported, the one that is about to begin."""
+def nearest() -> Trace | None:
+    """The current trace or, while a kernel's file is imported, the one that is about to begin; None in neither."""
     found = _current or _loading
-    return found[-1] if found else current(what)
+    if not found and outside is not None:
+        return outside()
+    return found[-1] if found else None
+
+
+def surroundings(what: str) -> Trace:
+    """The trace that is nearest; Refusal where there is none."""
+    return nearest() or current(what)
 
 
 @contextmanager

@@ -58,6 +58,7 @@ class Table:
 
     accumulator: str
     spread: float
+    drawn: float
     stored: Allowance
     floating: Mapping[str, Row]
     exact: frozenset[str]
@@ -176,6 +177,7 @@ def table() -> Table:
     return Table(
         accumulator=dtypes.of(data["accumulator"]["dtype"]).name,
         spread=float(data["small_output"]["spread"]),
+        drawn=float(data["drawn"]["amplification"]),
         stored=Allowance(**data["stored"]),
         floating=MappingProxyType(floating),
         exact=exact,

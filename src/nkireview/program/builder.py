@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from array import array
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import contextmanager
@@ -56,21 +57,17 @@ class ProgramBuilder:
         self._loops: list[Loop | None] = []
         self._events: dict[Event, None] = {}
         self.buffers: list[Buffer] = []
-        self._int32 = {
-            name: array("i") for name in ("opcode", "place", "immediates", "name", "operand", "dependency")
-        }
-        self._int32.update({name: array("i") for name in ("access_buffer",)})
-        self._int8 = {name: array("b") for name in ("engine", "dge", "access_dtype", "access_partition")}
-        self._int64 = {
-            name: array("q")
-            for name in ("operand_at", "dependency_at", "axis_at", "axis_stride", "axis_count")
-        }
-        self._int64["access_base"] = array("q")
-        for name in ("operand_at", "dependency_at", "axis_at"):
-            self._int64[name].append(0)
+        self._calls: dict[tuple[int, int, int, int, int], int] = {}
+        self._widths: list[int] = []
+        self._edges: dict[tuple[int, int], None] = {}
+        self._call, self._place_of, self._operand = array("i"), array("i"), array("i")
+        self._int32 = {"access_buffer": array("i")}
+        self._int8 = {name: array("b") for name in ("access_dtype", "access_partition")}
+        self._int64 = {name: array("q") for name in ("axis_at", "axis_stride", "axis_count", "access_base")}
+        self._int64["axis_at"].append(0)
 
     def __len__(self) -> int:
-        return len(self._int32["opcode"])
+        return len(self._call)
 
     def place(self, frames: Place) -> int:
         """Intern a chain of frames."""
@@ -165,44 +162,66 @@ class ProgramBuilder:
 
         immediates: the values by name, or the number that `intern_immediates` gave for them.
         """
-        int32, int64 = self._int32, self._int64
-        index = len(int32["opcode"])
-        self._limit("instructions", index)
+        call = self.call(opcode, operand_names, immediates, engine=engine, dge=dge, name=name)
+        return self.record(call, operands, place)
+
+    def call(
+        self,
+        opcode: str,
+        operand_names: tuple[str, ...],
+        immediates: Mapping[str, Any] | int,
+        *,
+        engine: Engine = Engine.unknown,
+        dge: DgeMode = DgeMode.unknown,
+        name: str = "",
+    ) -> int:
+        """Intern what an instruction is but for its accesses and place; its number, for `record`."""
         code = self._opcodes.get(opcode)
         if code is None:
             code = self._opcodes[opcode] = len(self._opcode_rows)
             self._opcode_rows.append(Opcode(opcode, operand_names))
-        int32["opcode"].append(code)
-        int32["place"].append(place)
-        int32["immediates"].append(
-            immediates if isinstance(immediates, int) else self.intern_immediates(immediates)
-        )
-        int32["name"].append(self._intern(self._strings, name) if name else -1)
-        self._int8["engine"].append(engine.value)
-        self._int8["dge"].append(dge.value)
-        int32["operand"].extend(operands)
-        int64["operand_at"].append(len(int32["operand"]))
-        int64["dependency_at"].append(int64["dependency_at"][-1])
+            self._widths.append(len(operand_names))
+        row = immediates if isinstance(immediates, int) else self.intern_immediates(immediates)
+        label = self._intern(self._strings, name) if name else -1
+        return self._calls.setdefault((code, row, engine.value, dge.value, label), len(self._calls))
+
+    def record(self, call: int, operands: Iterable[int], place: int) -> int:
+        """Append an instruction: an interned call, the accesses of its operands (-1: none) and its place."""
+        index = len(self._call)
+        if index >= self.limits.instructions:
+            self._limit("instructions", index)
+        self._call.append(call)
+        self._place_of.append(place)
+        self._operand.extend(operands)
         return index
 
     def depend(self, consumer: int, producers: Iterable[int]) -> None:
         """Add explicit dependencies of an instruction on earlier ones."""
-        fresh = list(producers)
-        flat, offsets = self._int32["dependency"], self._int64["dependency_at"]
-        at = offsets[consumer + 1]
-        self._int32["dependency"] = flat[:at] + array("i", fresh) + flat[at:]
-        for row in range(consumer + 1, len(offsets)):
-            offsets[row] += len(fresh)
+        self._edges.update(dict.fromkeys((consumer, producer) for producer in producers))
+
+    def named(self, first: int = 0) -> dict[str, list[int]]:
+        """The instructions from `first` on that have a name, by name."""
+        labels = [call[4] for call in self._calls]
+        texts = list(self._strings)
+        found: dict[str, list[int]] = {}
+        for index in range(first, len(self._call)):
+            label = labels[self._call[index]]
+            if label >= 0:
+                found.setdefault(texts[label], []).append(index)
+        return found
 
     def written(self, writes: Mapping[str, tuple[bool, ...]]) -> set[int]:
         """Buffers that some instruction writes; `writes` says which operands of an opcode are written."""
-        int32, at = self._int32, self._int64["operand_at"]
+        codes = [call[0] for call in self._calls]
+        flags = [writes[row.name] for row in self._opcode_rows]
+        buffers, operand = self._int32["access_buffer"], self._operand
         found: set[int] = set()
-        for index, code in enumerate(int32["opcode"]):
-            flags = writes[self._opcode_rows[code].name]
-            for access, flag in zip(int32["operand"][at[index] : at[index + 1]], flags, strict=True):
-                if flag and access >= 0:
-                    found.add(int32["access_buffer"][access])
+        at = 0
+        for call in self._call:
+            for flag in flags[codes[call]]:
+                if flag and operand[at] >= 0:
+                    found.add(buffers[operand[at]])
+                at += 1
         return found
 
     def event(self, kind: str, place: int, detail: str) -> None:
@@ -226,6 +245,14 @@ class ProgramBuilder:
         """Fill in a reserved loop."""
         self._loops[number] = loop
 
+    def so_far(self, core: int, loops: Mapping[int, Loop]) -> ProgramBuilder:
+        """A copy to be finished early: the open stream of `core` ends here, `loops` fill in what is still open."""
+        made = copy.copy(self)
+        begun = self._streams[-1].stop if self._streams else 0
+        made._streams = [*self._streams, Stream(core, 0, begun, len(self))]
+        made._loops = [loops.get(number, loop) for number, loop in enumerate(self._loops)]
+        return made
+
     def finish(
         self, header: Header, parameters: Node = NO_PARAMETERS, outputs: tuple[Output, ...] = ()
     ) -> Program:
@@ -233,7 +260,7 @@ class ProgramBuilder:
         loops = tuple(loop for loop in self._loops if loop is not None)
         if len(loops) != len(self._loops):
             raise ProgramError("a device-side loop was left open")
-        vectors: dict[str, NDArray[Any]] = {}
+        vectors = self._instruction_columns()
         for table, dtype in ((self._int32, np.int32), (self._int64, np.int64), (self._int8, np.int8)):
             vectors.update({name: np.array(values, dtype=dtype) for name, values in table.items()})
         vectors.update(self._buffer_columns())
@@ -254,6 +281,28 @@ class ProgramBuilder:
             buffer_constants=self._buffer_constants,
             constants=self._constants,
         )
+
+    def _instruction_columns(self) -> dict[str, NDArray[Any]]:
+        calls = np.array(list(self._calls), np.int64).reshape(-1, 5)
+        opcode, immediates, engine, dge, name = calls[np.array(self._call, np.int64)].T
+        widths = np.array(self._widths, np.int64)
+        edges = np.array(list(self._edges), np.int64).reshape(-1, 2)
+        edges = edges[np.argsort(edges[:, 0], kind="stable")]
+        if len(edges) and not 0 <= edges[0, 0] <= edges[-1, 0] < len(self):
+            raise ProgramError(f"a dependency names instruction {edges[-1, 0]} of {len(self)}")
+        depends = np.bincount(edges[:, 0], minlength=len(self))
+        return {
+            "opcode": opcode.astype(np.int32),
+            "immediates": immediates.astype(np.int32),
+            "engine": engine.astype(np.int8),
+            "dge": dge.astype(np.int8),
+            "name": name.astype(np.int32),
+            "place": np.array(self._place_of, np.int32),
+            "operand": np.array(self._operand, np.int32),
+            "operand_at": np.concatenate([np.zeros(1, np.int64), np.cumsum(widths[opcode], dtype=np.int64)]),
+            "dependency": edges[:, 1].astype(np.int32),
+            "dependency_at": np.concatenate([np.zeros(1, np.int64), np.cumsum(depends, dtype=np.int64)]),
+        }
 
     def _buffer_columns(self) -> dict[str, NDArray[Any]]:
         buffers = self.buffers

@@ -92,6 +92,7 @@ class CallView:
     immediates: Mapping[str, Any]
     engine: Engine = Engine.unknown
     dge: DgeMode = DgeMode.unknown
+    lnc: int = 1
     spans_read: set[str] = field(default_factory=set)
 
     def has(self, operand: str) -> bool:
@@ -127,6 +128,25 @@ class CallView:
         first, last = tile.free_range
         begin = tile.buffer.address[1] if tile.buffer.address else 0
         return begin + first * tile.bits // 8, begin + ((last + 1) * tile.bits - 1) // 8
+
+    def index(self, operand: str) -> str:
+        """The kind of a tile's device-side index, "" where its address is known."""
+        found = self.tiles[operand].access.index
+        return found.kind if found else ""
+
+    def index_axis(self, operand: str) -> int:
+        """The axis that a tile's vector or snake index replaces, -1 where there is none."""
+        found = self.tiles[operand].access.index
+        return found.axis if found and found.kind in ("vector", "snake") else -1
+
+    def same_index(self, one: str, other: str) -> bool:
+        """True where two tiles have the same device-side index, or none."""
+        a, b = (self.tiles[operand].access.index for operand in (one, other))
+        return (a and (a.kind, a.source)) == (b and (b.kind, b.source))
+
+    def placed(self, operand: str) -> bool:
+        """True where the kernel chose the address of a tile's buffer."""
+        return self.tiles[operand].buffer.address is not None
 
     def memory(self, operand: str) -> Memory:
         """Where a tile lives."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from nkireview.isa import dtypes
@@ -15,6 +14,7 @@ from nkireview.isa.row import REQUIRED, Operand, Param, Row
 from nkireview.program.call import CallView
 
 _ENGINES = "nki/api/nki/isa/__init__.py:26-50"
+_VECTOR_INDEX = "nki/deep-dives/nki-aps.rst:377"
 _ARGUMENTS = "release-notes/components/nki.rst:639-643"
 
 # Breaches of these leave operands whose sizes do not fit each other: nothing can be computed then.
@@ -29,6 +29,8 @@ _SIZES = frozenset(
             (17, "partitions"),
         ),
         *((37, "free"), (37, "partitions"), (64, "trailing"), (66, "dims"), (66, "elements")),
+        *((67, "partitions"), (67, "indices"), (67, "value"), (157, "partitions"), (157, "elements")),
+        *((158, "elements"), (158, "free"), (159, "free"), (159, "partitions")),
         *((72, "partitions"), (72, "shape"), (82, "elements")),
     }
 )
@@ -76,7 +78,7 @@ def _scope_text(span: Span) -> str:
 def _operands(call: CallView) -> Iterator[Judgement]:
     row = call.row
     for operand in row.operands:
-        name, param = operand.name, _param(row, operand.name)
+        name, param = operand.name, _param(row, operand.name, call.release)
         number = call.immediates.get(name)
         if call.has(name):
             if number is not None:
@@ -105,6 +107,18 @@ def _tile(call: CallView, operand: Operand) -> Iterator[Judgement]:
         text = f"{name} dtype {dtype} is not allowed, expected one of {expected}"
         # a packed value has no arithmetic meaning
         yield Judgement(0, f"{name}.dtype", text, source, dtypes.BY_NAME[dtype].kind == "packed")
+    yield from _indexed(call, operand)
+
+
+def _indexed(call: CallView, operand: Operand) -> Iterator[Judgement]:
+    """Rules 145 and 84: which operands may have an index tile."""
+    kind = call.index(operand.name)
+    if kind == "snake" and not operand.indirect:
+        text = f"{operand.name} is a view made by indirect(), which this instruction does not take there"
+        yield Judgement(145, f"{operand.name}.index", text, call.row.source)
+    if kind == "vector" and call.row.engines.default is not Engine.dma:
+        text = f"{operand.name} has a vector index, which only a DMA takes"
+        yield Judgement(84, f"{operand.name}.index", text, _VECTOR_INDEX)
 
 
 def _memory(memory: Memory) -> str:
@@ -128,13 +142,13 @@ def _is_number(value: Any) -> bool:
 def _immediates(call: CallView) -> Iterator[Judgement]:
     row = call.row
     operands = {operand.name for operand in row.operands}
-    for name, value in call.immediates.items():
+    for name in call.immediates:
         if name not in row.immediates and name not in operands:
             known = ", ".join(param.name for param in row.parameters(call.release))
             text = f"{name} is no parameter, expected one of {known}"
             yield Judgement(98, f"{name}.presence", text, _ARGUMENTS, blocking=True)
-        elif name in row.immediates and value != _plain(_param(row, name).default):
-            yield from _known(_param(row, name), call.release, row)
+        elif name in row.immediates:
+            yield from _known(_param(row, name, call.release), call.release, row)
     for param in row.signature:
         missing = param.name in row.immediates and param.name not in operands and param.default is REQUIRED
         if missing and call.release in param.span and param.name not in call.immediates:
@@ -150,13 +164,13 @@ def _known(param: Param, release: Release, row: Row) -> Iterator[Judgement]:
 def _control(call: CallView) -> Iterator[Judgement]:
     """The engine and the descriptor generation that the kernel asked for."""
     row, engine, generation = call.row, call.engine, call.hardware.generation
-    params = {param.name: param for param in row.signature}
+    params = {param.name for param in row.signature}
     for name, asked in (
         ("engine", engine is not Engine.unknown),
         ("dge_mode", call.dge is not DgeMode.unknown),
     ):
         if asked and name in params:
-            yield from _known(params[name], call.release, row)
+            yield from _known(_param(row, name, call.release), call.release, row)
     if engine is not Engine.unknown and generation not in row.engines.allowed.get(engine, frozenset()):
         fits = [each.name for each, where in row.engines.allowed.items() if generation in where]
         expected = (
@@ -192,14 +206,11 @@ def _meaningless(subject: str, text: str, source: str, number: int = 0) -> Judge
     return Judgement(number, subject, text, source, blocking=True)
 
 
-def _param(row: Row, name: str) -> Param:
+def _param(row: Row, name: str, release: Release) -> Param:
     listed = next((param for param, elements in row.lists.items() if name in elements), name)
-    return next(param for param in row.signature if param.name == listed)
-
-
-def _plain(default: Any) -> Any:
-    """A default as a recorder writes it."""
-    return default.name if isinstance(default, Enum) else default
+    found = row.param(listed, release)
+    assert found is not None, f"{row.name} has no parameter {listed}"
+    return found
 
 
 def covered(row: Row, number: int) -> frozenset[str]:

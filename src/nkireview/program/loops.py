@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nkireview.program.model import Loop
@@ -49,6 +50,19 @@ def nests(program: Program) -> tuple[tuple[Nest, ...], ...]:
         if at < len(outer) and outer[at].loop.start < stream.stop:
             raise ValueError(f"loop {_span(outer[at].loop)} leaves the stream of core {stream.core}")
     return tuple(found)
+
+
+def known_trips(program: Program, observed: Mapping[int, int] | None = None) -> dict[int, int]:
+    """The trip count of each loop, by the identity of its record: as its bounds say, else as it was observed.
+
+    observed: index of a loop in the program -> its trip count, at least 0. A loop of unknown count is left out.
+    """
+    found = {}
+    for number, loop in enumerate(program.loops):
+        trips = (observed or {}).get(number) if loop.trips is None else loop.trips
+        if trips is not None:
+            found[id(loop)] = trips
+    return found
 
 
 def _span(loop: Loop) -> str:

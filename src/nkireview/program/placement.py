@@ -20,6 +20,8 @@ _ARCH = "nki/guides/architecture/trainium_inferentia2_arch.rst"
 _APS = "nki/deep-dives/nki-aps.rst"
 _LANGUAGE = "nki/api/nki/language/__init__.py"
 CONTRACT = "the contract of a recorded program"
+REPLACING = ("vector", "snake")
+"""Kinds of index that replace an axis; the others move the whole view."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def _malformed(tile: Tile, table: NDArray[Any] | None) -> Iterator[Misplaced]:
     access, rank = tile.access, len(tile.access.pattern)
     if any(len(bound.coefficients) != rank for bound in access.bounds):
         yield _broken("bounds", "has a bound of another rank than its access")
-    if access.index and access.index.kind == "vector" and not 0 <= access.index.axis < rank:
+    if access.index and access.index.kind in REPLACING and not 0 <= access.index.axis < rank:
         yield _broken("index", f"is indexed along axis {access.index.axis} of {rank}")
     if table is not None and (table.dtype.kind not in "iu" or table.shape != access.shape):
         yield _broken("table", "has a table of offsets of another shape or dtype than its access")
@@ -125,12 +127,18 @@ def merge(axes: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
 def _steps(tile: Tile) -> list[int]:
     """Strides, 0 along the axis that a device-side index replaces."""
     index = tile.access.index
-    replaced = index.axis if index and index.kind == "vector" else None
+    replaced = index.axis if index and index.kind in REPLACING else None
     return [0 if axis == replaced else stride for axis, (stride, _) in enumerate(tile.access.pattern)]
 
 
+def _moved(tile: Tile) -> bool:
+    """True where a device-side offset moves the whole view, so that only its extent is known."""
+    index = tile.access.index
+    return index is not None and index.kind not in REPLACING
+
+
 def _on_chip_bounds(tile: Tile, table: NDArray[Any] | None) -> Iterator[Misplaced]:
-    """Rule 115 on chip: partitions of the buffer, elements of the storage row."""
+    """Rule 115 on chip: partitions of the buffer, elements of the storage row; rule 90: no device-side partition."""
     access, buffer = tile.access, tile.buffer
     held, name = buffer.shape[0] if buffer.shape else 1, name_of(buffer)
     axis = access.partition or 0
@@ -145,6 +153,12 @@ def _on_chip_bounds(tile: Tile, table: NDArray[Any] | None) -> Iterator[Misplace
     if found is None:
         return
     (low, high), (begin, end) = found
+    index = access.index
+    if index is not None and _moved(tile):
+        if index.stride and index.stride % tile.row == 0:
+            text = "has a device-side offset along its partition dimension, which must be known while tracing"
+            yield Misplaced(90, "index.dim", text, f"{_LANGUAGE}:443-447")
+        begin, end = 0, end - begin
     if low < 0 or high >= held:
         text = f"partitions {low}..{high + 1} lie outside tile {name} of {_count(held, 'partition')}"
         yield Misplaced(115, "partitions", text, f"{_LANGUAGE}:410", blocking=True)
@@ -155,6 +169,12 @@ def _on_chip_bounds(tile: Tile, table: NDArray[Any] | None) -> Iterator[Misplace
 
 def _flat_bounds(tile: Tile, table: NDArray[Any] | None) -> Iterator[Misplaced]:
     found = _table_range(tile, table) if table is not None else _flat_range(tile)
+    if found and _moved(tile):
+        reach = found[1] - found[0] + 1
+        if reach > tile.elements:
+            text = f"reaches over {reach} elements of {name_of(tile.buffer)}, which has {tile.elements}"
+            yield Misplaced(115, "elements", text, f"{_LANGUAGE}:410", blocking=True)
+        return
     if found is None or (found[0] >= 0 and found[1] < tile.elements):
         return
     name, wrong = name_of(tile.buffer), found[0] if found[0] < 0 else found[1]
@@ -198,6 +218,22 @@ def _dimension_text(tile: Tile) -> str | None:
             shape = " x ".join(map(str, buffer.shape))
             return f"index {wrong} lies outside dimension {dim} of {name_of(buffer)}, whose shape is {shape}"
     return None
+
+
+def misindexed(tile: Tile, source: Tile) -> Iterator[Misplaced]:
+    """Rules 84 and 46 for the (1, 1) tile that holds the device-side offset of an operand."""
+    index = tile.access.index
+    if index is None or index.kind != "scalar":
+        return
+    if source.buffer.memory is not Memory.sbuf:
+        text = f"takes its offset from {source.buffer.memory.name.upper()}, it must be in SBUF"
+        yield Misplaced(84, "index.memory", text, f"{_APS}:74")
+    if source.access.size != 1:
+        text = f"takes its offset from a tile of {source.access.size} elements, must have one"
+        yield Misplaced(84, "index.elements", text, f"{_APS}:74", blocking=True)
+    if source.access.dtype not in ("int32", "uint32"):
+        text = f"takes its offset from a tile of dtype {source.access.dtype}, expected int32 or uint32"
+        yield Misplaced(46, "index.dtype", text, f"{_APS}:363,388")
 
 
 def unaligned(buffer: Buffer, hardware: Hardware) -> Iterator[Misplaced]:

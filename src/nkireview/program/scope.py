@@ -213,14 +213,14 @@ class Scope:
 
     @cached_property
     def shapes(self) -> Ints:
-        """For each class of `views` its class by memory, dtype, partition axis, counts, start and innermost stride."""
+        """For each class of `views` its class by what limits see of it: all but the span."""
         numbers: dict[Any, int] = {}
         found = []
         for tile in self.tiles:
             access = tile.access
             key = (
                 *(tile.buffer.memory, access.dtype, access.partition, access.shape),
-                *(tile.start, tile.innermost_stride),
+                *(tile.start, tile.innermost_stride, tile.buffer.address is None, access.index),
             )
             found.append(numbers.setdefault(key, len(numbers)))
         return np.array(found, np.int64)
@@ -229,14 +229,20 @@ class Scope:
         """The instruction at a position of the columns, as limits see it."""
         columns = self.program.columns
         ids = columns.operand[columns.operand_at[index] : columns.operand_at[index + 1]].tolist()
+        tiles = {name: self.tile(access) for name, access in zip(names, ids, strict=True) if access >= 0}
+        for name, tile in tuple(tiles.items()):
+            held = tile.access.index
+            if held is not None and held.kind != "register":
+                tiles[f"{name}.index"] = self.tile(held.source)
         return CallView(
             row,
             self.hardware,
             self.release,
-            {name: self.tile(access) for name, access in zip(names, ids, strict=True) if access >= 0},
+            tiles,
             self.program.immediates[columns.immediates[index]],
             ENGINES[int(columns.engine[index])],
             DGES[int(columns.dge[index])],
+            max(self.program.header.lnc, 1),
         )
 
 

@@ -15,6 +15,7 @@ from nkireview.program.interning import Ints, by_opcode, by_rank, intern
 from nkireview.program.model import Loop
 from nkireview.program.placement import row_bytes
 from nkireview.program.program import Program
+from nkireview.program.registers import named_registers
 
 READS, WRITES, WHOLE, INDEXED = 1, 2, 4, 8
 OVERLAPS = 2**20
@@ -106,7 +107,7 @@ def storage(program: Program, rows: Mapping[str, Row]) -> Storage:
         registers={
             number: tuple(register_of[register] for register in found)
             for number, row in enumerate(program.immediates)
-            if (found := _named(tuple(row.values())))
+            if (found := named_registers(tuple(row.values())))
         },
         register_of=register_of,
     )
@@ -214,21 +215,12 @@ def _pairs(places: Sequence[int], regions: Mapping[int, Region]) -> dict[int, li
 
 def _registers(program: Program, first: int) -> dict[int, int]:
     """Every register that the program mentions, and its place."""
-    mentioned = {register for row in program.immediates for register in _named(tuple(row.values()))}
+    mentioned = {register for row in program.immediates for register in named_registers(tuple(row.values()))}
     mentioned.update(register for loop in program.loops for register in loop_registers(loop))
     for extra in program.extras.values():
         if extra.index is not None and extra.index.kind == "register":
             mentioned.add(extra.index.source)
     return {register: first + at for at, register in enumerate(sorted(mentioned))}
-
-
-def _named(values: Any) -> tuple[int, ...]:
-    """The registers in an immediate, spelled ("register", n)."""
-    if not isinstance(values, tuple | list):
-        return ()
-    if len(values) == 2 and values[0] == "register" and isinstance(values[1], int):
-        return (values[1],)
-    return tuple(register for value in values for register in _named(value))
 
 
 def _roles(program: Program, rows: Mapping[str, Row]) -> NDArray[np.int8]:

@@ -19,7 +19,7 @@ from nkireview.program.call import Tile
 from nkireview.program.interning import Ints, by_opcode, intern, members
 from nkireview.program.judge import Judgement, covered, judge
 from nkireview.program.loops import nests
-from nkireview.program.placement import CONTRACT, Misplaced, name_of, unaligned
+from nkireview.program.placement import CONTRACT, Misplaced, misindexed, name_of, unaligned
 from nkireview.program.program import Program
 from nkireview.program.scope import Calls, Scope, distinct_calls
 
@@ -250,7 +250,12 @@ def _kinds(scope: Scope, row: Row, name: str, views: Ints) -> Ints:
 def _operand_placement(
     scope: Scope, row: Row, name: str, tile: Tile, wrong: tuple[Misplaced, ...]
 ) -> tuple[Misplaced, ...]:
-    """What is wrong with a tile as an operand: also rules 1 and 2, where the row does not state them itself."""
+    """What is wrong with a tile as an operand: also rules 1, 2 and 84, where the row does not state them itself."""
+    index = tile.access.index
+    if index is not None and index.kind == "scalar" and name not in covered(row, 84):
+        known = {(each.number, each.measure) for each in wrong}
+        inner = misindexed(tile, scope.tile(index.source))
+        wrong = (*wrong, *(each for each in inner if (each.number, each.measure) not in known))
     if not tile.on_chip or any(each.number == 0 for each in wrong):
         return wrong
     count, most = tile.access.partitions, scope.hardware.partitions

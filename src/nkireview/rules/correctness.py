@@ -3,32 +3,83 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.checks.accumulators import broken_chains
 from nkireview.checks.extent import Extents
+from nkireview.execute import Fault
 from nkireview.isa import dtypes
+from nkireview.isa.table import ROWS
 from nkireview.program.program import Program
 from nkireview.rules.facts import WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Severity
+from nkireview.rules.lines import by_cause, distinct
 from nkireview.rules.rule import Draft, Rule, each
 
 UNINITIALISED = frozenset({"uninitialised"})
 UNWRITTEN = frozenset({"unwritten output"})
-OF_OUTPUTS = UNINITIALISED | UNWRITTEN | {"not executed"}
+LEFT = frozenset({"undefined result"})
+OF_OUTPUTS = UNINITIALISED | UNWRITTEN | LEFT | {"not executed"}
 PSUM = frozenset({"psum accumulate onto undefined", "psum accumulate after value init"})
+STEERED = frozenset({"undefined index", "undefined register"})
+DEADLOCK = frozenset({"deadlock"})
+ENDLESS = frozenset({"endless loop"})
+OUTSIDE = frozenset({"out of bounds"})
+TWICE = frozenset({"duplicate indices"})
+MEANINGLESS = (
+    frozenset(Fault.KINDS)
+    - UNINITIALISED
+    - UNWRITTEN
+    - LEFT
+    - PSUM
+    - STEERED
+    - DEADLOCK
+    - ENDLESS
+    - OUTSIDE
+    - TWICE
+)
 
 
-def _fault(facts: WorkloadFacts, wanted: frozenset[str] | None) -> Iterator[Draft]:
-    for fault in facts.faults:
-        named = fault.kind in UNINITIALISED | UNWRITTEN | PSUM
-        if fault.kind in wanted if wanted is not None else not named:
-            place = facts.program.place_text(fault.place) if facts.program else ""
-            # faults of an output count its elements, and say so in their sentence
-            times = 1 if fault.kind in OF_OUTPUTS else fault.count
-            yield Draft(fault.message, (place,) if place else (), times, facts.name)
+def _fault(wanted: frozenset[str]) -> Callable[[WorkloadFacts], Iterator[Draft]]:
+    def find(facts: WorkloadFacts) -> Iterator[Draft]:
+        for fault in facts.faults:
+            if fault.kind in wanted:
+                place = facts.program.place_text(fault.place) if facts.program else ""
+                # faults of an output count its elements, and say so in their sentence
+                times = 1 if fault.kind in OF_OUTPUTS else fault.count
+                yield Draft(fault.message, (place,) if place else (), times, facts.name)
+
+    return find
+
+
+def _broken(facts: WorkloadFacts) -> Iterator[Draft]:
+    """One finding for each line that goes on with a sum."""
+    program = facts.program
+    if program is None:
+        return
+    columns = program.columns
+
+    def line(instruction: int) -> str:
+        return program.place_text(int(columns.place[instruction]))
+
+    for items in by_cause(
+        broken_chains(program, ROWS), lambda item: line(item.instruction) or item.instruction
+    ):
+        first = items[0]
+        opcode, other = (program.opcodes[columns.opcode[at]].name for at in (first.instruction, first.by))
+        here, between, begun = line(first.instruction), line(first.by), line(first.begun)
+        engine = first.engine.name.capitalize()
+        yield Draft(
+            f"{opcode} goes on with a reduction{f' begun at {begun}' if begun else ''} after {other}"
+            f"{f' at {between}' if between else ''} has used the accumulator registers of {engine} for another one: it "
+            f"starts from what that left{f' ({here})' if here else ''}",
+            distinct((here, between, begun)),
+            len(items),
+            facts.name,
+        )
 
 
 def _wrong(facts: WorkloadFacts) -> Iterator[Draft]:
@@ -133,6 +184,8 @@ def _written(facts: WorkloadFacts) -> Iterator[Draft]:
 
 
 _BLOCKER = Severity.blocker
+_AFTER = frozenset({"NKR010", "NKR011", "NKR013", "NKR018", "NKR020", "NKR021"})
+"""What follows where instructions could not be executed."""
 
 RULES = (
     Rule(
@@ -143,7 +196,7 @@ RULES = (
         Evidence.executed,
         "An element that no instruction wrote flows into an output. On hardware it holds what was there before; the "
         "answer may even be right by luck.",
-        each(lambda facts: _fault(facts, UNINITIALISED)),
+        each(_fault(UNINITIALISED)),
         citation="aws-neuron-sdk nki/guides/nki_simulator.rst:212-243",
         suppresses=frozenset({"NKR020", "NKR021"}),
         change="Load or memset the whole tile, or read only the part that was written.",
@@ -155,7 +208,7 @@ RULES = (
         Dimension.correctness,
         Evidence.executed,
         "The kernel returns a tensor of which it did not store every element.",
-        each(lambda facts: _fault(facts, UNWRITTEN)),
+        each(_fault(UNWRITTEN)),
         citation="aws-neuron-sdk nki/get-started/about/tiling-overview.rst:150-163",
         suppresses=frozenset({"NKR020", "NKR021"}),
         change="Store every tile of the output, the last and narrower one included.",
@@ -166,9 +219,10 @@ RULES = (
         _BLOCKER,
         Dimension.memory,
         Evidence.executed,
-        "accumulate=True is defined only after a matmul with accumulate=False wrote the location. On NeuronCore-v2 and "
+        "accumulate=True is defined only after a matmul with accumulate=False wrote the location. On "
+        "NeuronCore-v2 and "
         "-v3 a memset or copy does not count; a plain NumPy simulation still gives the right number.",
-        each(lambda facts: _fault(facts, PSUM)),
+        each(_fault(PSUM)),
         citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:541-555",
         suppresses=frozenset({"NKR020", "NKR021"}),
         change="Give the first matmul accumulate=False (or leave it out) and drop the memset.",
@@ -179,10 +233,114 @@ RULES = (
         _BLOCKER,
         Dimension.correctness,
         Evidence.executed,
-        "Out of bounds, or operands whose element counts differ: the instruction was left out of the execution.",
-        each(lambda facts: _fault(facts, None)),
+        "Operands whose element counts differ, or an operator and numbers that do not go together: "
+        "the instruction was "
+        "left out of the execution.",
+        each(_fault(MEANINGLESS)),
         suppresses=frozenset({"NKR010", "NKR011", "NKR020", "NKR021"}),
-        change="Keep every access inside its tensor and give operands of equal element counts.",
+        change="Give operands of equal element counts, and operators and numbers that the instruction takes.",
+    ),
+    Rule(
+        "NKR014",
+        "Something undefined decides an address, a bound or the course of a loop",
+        _BLOCKER,
+        Dimension.memory,
+        Evidence.executed,
+        "An index tile or a register that nothing wrote addresses a tensor, bounds a loop or says "
+        "whether it goes on. On "
+        "hardware it holds what was there before: the kernel may touch any address, or never end.",
+        each(_fault(STEERED)),
+        citation="aws-neuron-sdk nki/guides/nki_simulator.rst:212-243",
+        suppresses=_AFTER,
+        change="Load or memset every element of the index tile that is used, and give the register a value with "
+        "nisa.register_move or nisa.register_load first.",
+    ),
+    Rule(
+        "NKR015",
+        "Cores or ranks wait for each other and none goes on",
+        _BLOCKER,
+        Dimension.dma,
+        Evidence.executed,
+        "An instruction at which cores or ranks meet is reached by some and never by the others, or "
+        "by two of them at "
+        "different places. On hardware the launch hangs until a timeout.",
+        each(_fault(DEADLOCK)),
+        citation="aws-neuron-sdk nki/get-started/about/lnc.rst:139-148",
+        suppresses=_AFTER,
+        change="Let every core and rank reach the same barriers, sends and collectives in the same order: outside of "
+        "branches on nl.program_id or the rank.",
+    ),
+    Rule(
+        "NKR016",
+        "A loop on the device does not end",
+        _BLOCKER,
+        Dimension.correctness,
+        Evidence.executed,
+        "Nothing in the body of a while loop writes the register that it goes on by, or the loop was still running "
+        "after the most instructions that an execution takes.",
+        each(_fault(ENDLESS)),
+        citation="aws-neuron-sdk nki/deep-dives/nki-dynamic-loops.rst",
+        suppresses=_AFTER,
+        change="Let the body of the loop end with the next value of its condition, 0 to end it: "
+        "nisa.register_load it, or "
+        "count with nl.fori_loop.",
+    ),
+    Rule(
+        "NKR017",
+        "An index of the device is out of bounds",
+        _BLOCKER,
+        Dimension.dma,
+        Evidence.executed,
+        "A register or an index tile names a row or an element that the tensor does not have. On "
+        "hardware a DMA stops "
+        "with an error, and a compute instruction touches its neighbours.",
+        each(_fault(OUTSIDE)),
+        citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:262-268",
+        suppresses=_AFTER,
+        change="Bound the indices before they are used; or, for a DMA, fill the destination and pass "
+        "oob_mode=nisa.oob_mode.skip.",
+    ),
+    Rule(
+        "NKR018",
+        "What an instruction leaves undefined reaches an output",
+        _BLOCKER,
+        Dimension.memory,
+        Evidence.executed,
+        "All that is read is defined, and yet some of the result is not: a gather index out of "
+        "bounds, a value that a "
+        "search did not find, or accumulator registers that nothing has set, or that a call with "
+        "reduce_cmd.idle cleared.",
+        each(_fault(LEFT)),
+        citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:1859,2356-2359",
+        suppresses=frozenset({"NKR020", "NKR021"}),
+        change="Keep gather indices inside the tile, select away what was not found, and begin a reduction with "
+        "reduce_cmd.reset_reduce.",
+    ),
+    Rule(
+        "NKR019",
+        "A reduction goes on with the accumulator of another one",
+        Severity.major,
+        Dimension.memory,
+        Evidence.traced,
+        "Each engine has one set of accumulator registers. A call with reduce_cmd.reduce adds to "
+        "whatever the last call "
+        "left there, of whatever reduction; between the calls of one reduction no other may use them.",
+        each(_broken),
+        citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:1350-1382,2356-2365",
+        change="Finish one reduction before the next begins, or keep partial results in tiles and add those.",
+    ),
+    Rule(
+        "NKR023",
+        "A DMA adds to one place more than once",
+        Severity.major,
+        Dimension.dma,
+        Evidence.executed,
+        "The indices of a scatter that adds name a row twice. The DMA reads, adds and writes "
+        "elements in flight, so that "
+        "one of the additions may be lost; only unique indices are supported. Here all of them were added.",
+        each(_fault(TWICE)),
+        citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:2687-2690",
+        change="Make the indices of one call unique: add up what goes to the same row first, or use a call for each.",
     ),
     Rule(
         "NKR020",
@@ -195,7 +353,19 @@ RULES = (
         each(_wrong),
         suppresses=frozenset({"NKR021"}),
         causes=frozenset(
-            {"NKR008", "NKR032", "NKR050", "NKR060", "NKR061", "NKR062", "NKR063", "NKR064"}
+            {
+                "NKR008",
+                "NKR019",
+                "NKR023",
+                "NKR024",
+                "NKR032",
+                "NKR050",
+                "NKR060",
+                "NKR061",
+                "NKR062",
+                "NKR063",
+                "NKR064",
+            }
             | {f"NKR{number:03}" for number in range(70, 83)}
         ),
         change="Start from the element named: run it with nkireview run and compare the intermediates.",
@@ -226,7 +396,8 @@ RULES = (
         _BLOCKER,
         Dimension.correctness,
         Evidence.traced,
-        "Perturbing the input changes the reference's output, but no path in the Program leads from it to the output.",
+        "Perturbing the input changes the reference's output, but no path in the Program leads from "
+        "it to the output.",
         each(_unreached),
         suppresses=frozenset({"NKR020", "NKR021"}),
         change="Compute the output from the input; no constant can stand for it.",

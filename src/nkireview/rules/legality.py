@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from nkireview.isa.release import Release, Span
 from nkireview.rules.facts import Facts, WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Severity
 from nkireview.rules.lines import by_cause, distinct, located
@@ -31,6 +32,8 @@ SENTENCES = 3
 """Kinds of instructions that a finding about one limit quotes."""
 DIVERGE = "cores diverge"
 """How the notes of a trace begin whose cores allocate different shared tensors."""
+LOCAL = " was made in the body of "
+"""What the notes about tensors of a loop's body say that are used outside of it."""
 
 
 def dimension_of(number: int) -> Dimension:
@@ -109,8 +112,20 @@ def _deprecated(facts: Facts) -> Iterator[Draft]:
         yield Draft(located(items[0][0], places), places, len(items))
 
 
+def _escaped(facts: WorkloadFacts) -> Iterator[Draft]:
+    """One finding for each operand of an instruction and loop."""
+    found = [event for event in _events(facts, "note") if LOCAL in event[0]]
+    for items in by_cause(found, lambda event: event[0]):
+        places = distinct(place for _, place in items)
+        yield Draft(located(items[0][0], places), places, len(items), facts.name, group=items[0][0])
+
+
 def _notes(facts: Facts) -> Iterator[Draft]:
-    notes = [event for event in _all_events(facts, "note") if not event[0].startswith(DIVERGE)]
+    notes = [
+        event
+        for event in _all_events(facts, "note")
+        if not event[0].startswith(DIVERGE) and LOCAL not in event[0]
+    ]
     for items in by_cause(notes, lambda event: event[0]):
         places = distinct(place for _, place in items)
         yield Draft(located(items[0][0], places), places, len(items))
@@ -157,7 +172,7 @@ RULES = (
         "Every limit of the instruction table is re-derived from the Program: partitions, memories, dtypes, sizes, "
         "engines, by target and release. The compiler refuses such a kernel, or the result is undefined.",
         each(_illegal),
-        suppresses=frozenset({"NKR013"}),
+        suppresses=frozenset({"NKR013", "NKR017"}),
         change="Split the work into tiles that keep the limit named; nl.tile_size has the figures of the target.",
     ),
     Rule(
@@ -166,7 +181,8 @@ RULES = (
         Severity.major,
         Dimension.sdk,
         Evidence.traced,
-        "Since NKI 0.3 returned tensors must be in nl.shared_hbm. Some pages of the public documentation still return "
+        "Since NKI 0.3 returned tensors must be in nl.shared_hbm. Some pages of the public "
+        "documentation still return "
         "nl.hbm, so this is major and no blocker.",
         each(_returned),
         citation="aws-neuron-sdk nki/migration/index.rst:608-620",
@@ -219,7 +235,8 @@ RULES = (
         Severity.major,
         Dimension.dma,
         Evidence.traced,
-        "A shared buffer of two cores is one by name, else by allocation order, shape and dtype. Where these disagree "
+        "A shared buffer of two cores is one by name, else by allocation order, shape and dtype. "
+        "Where these disagree "
         "the cores do not run the same program, and control flow that differs is undefined.",
         each(_diverging),
         citation="aws-neuron-sdk nki/get-started/about/lnc.rst:139-148",
@@ -232,11 +249,27 @@ RULES = (
         Severity.major,
         Dimension.tiling,
         Evidence.traced,
-        "A view is an offset and strides; nothing clamps it. An index beyond the size of an inner dimension addresses "
-        "the next row, or another part of the same one, and what is read there, or overwritten, is not what was meant.",
+        "A view is an offset and strides; nothing clamps it. An index beyond the size of an inner "
+        "dimension addresses "
+        "the next row, or another part of the same one, and what is read there, or overwritten, is "
+        "not what was meant.",
         each(_overrun),
         citation="aws-neuron-sdk nki/deep-dives/nki-aps.rst:33-60",
         change="End the last tile at the size of the dimension, for instance with min(start + size, columns).",
+    ),
+    Rule(
+        "NKR024",
+        "A tensor of a loop's body is used outside of it",
+        Severity.major,
+        Dimension.sdk,
+        Evidence.traced,
+        "The body of nl.fori_loop and nl.while_loop is a scope of its own: what is allocated there "
+        "is gone when the loop "
+        "ends, and its place may hold something else.",
+        each(_escaped),
+        citation="aws-neuron-sdk nki/migration/index.rst:139-140",
+        change="Allocate before the loop what is needed after it.",
+        releases=Span(since=Release(0, 6)),
     ),
     Rule(
         "NKR040",

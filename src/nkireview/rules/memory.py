@@ -275,8 +275,11 @@ def _wiped(case: Case) -> Iterator[Draft]:
         & ~rows.reads[after]
         & (rows.whole[after] | (rows.access[after] == rows.access))
     )
-    touching = np.isin(rows.place, np.array(list(case.survey.stored.touching), np.int64))
-    instructions = rows.instruction[fills & again & ~touching]
+    stored = case.survey.stored
+    touching = np.isin(rows.place, np.array(list(stored.touching), np.int64))
+    # one view that is addressed on the device may be other elements the next time
+    moving = np.isin(rows.access, np.array(list(stored.indices), np.int64))
+    instructions = rows.instruction[fills & again & ~touching & ~moving]
     yield from _waste(
         case,
         instructions,

@@ -15,6 +15,9 @@ from nkireview.rules.finding import Dimension, Evidence, Severity
 from nkireview.rules.lines import by_cause, distinct, located
 from nkireview.rules.rule import Draft, Rule
 
+REFUSED_SINCE = Release(0, 4)
+"""Release whose compiler refuses what it warned of before: release-notes/components/nki.rst:273."""
+
 
 def _mixed(facts: Facts) -> Iterator[Draft]:
     source = facts.source
@@ -23,6 +26,7 @@ def _mixed(facts: Facts) -> Iterator[Draft]:
         yield Draft(
             f"the file imports nki (line {lines['current']}) and neuronxcc.nki (line {lines['legacy']})",
             tuple(source.at(line) for line in lines.values()),
+            severity=Severity.minor if facts.release < REFUSED_SINCE else None,
         )
 
 
@@ -229,7 +233,7 @@ RULES = (
         Evidence.source,
         "neuronxcc.nki and nki are two compilers with two sets of rules: calls, loops and results differ. "
         "Kernels of the two cannot call each other, and since 0.4 the compiler refuses neuronxcc.nki inside a "
-        "kernel.",
+        "kernel; before, where it warns, this is minor.",
         _mixed,
         citation=f"{_NOTES}:273",
         change="Import nki, nki.isa and nki.language only, and port what still uses neuronxcc.nki.",

@@ -6,30 +6,24 @@ import gc
 import importlib
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nkireview.isa.enums import Memory
 from nkireview.isa.release import Release
-from nkireview.isa.table import ROWS
-from nkireview.nki import modules, stubs
+from nkireview.nki import launch, modules, stubs
 from nkireview.nki.dtypes import of
 from nkireview.nki.errors import NotYetSupported, Refusal
 from nkireview.nki.jit import Kernel
-from nkireview.nki.objects import NKIObject
 from nkireview.nki.tensor import NkiTensor
-from nkireview.nki.trace import Trace, loading, tracing
+from nkireview.nki.trace import Trace, loading
 from nkireview.program.codec import save
 from nkireview.program.errors import ProgramError
-from nkireview.program.model import Header, Output
+from nkireview.program.model import Header
 from nkireview.program.tree import EnumLeaf, Group, Node, ScalarLeaf, TensorLeaf, from_json, leaves
 from nkireview.runner.load import LoadError, load_module
 
 TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
-WRITTEN = {name: tuple(operand.role.writes for operand in row.operands) for name, row in ROWS.items()}
 Response = tuple[dict[str, Any], list[bytes]]
 
 
@@ -77,24 +71,17 @@ def _function(module: Any, name: str) -> Callable[..., Any]:
     return function
 
 
-def run_kernel(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Call the kernel; places end at this frame."""
-    return function(*args, **kwargs)
-
-
 def _trace(state: Trace, function: Callable[..., Any], header: Mapping[str, Any]) -> bytes:
     parameters = from_json(header["parameters"])
     buffers = _parameter_buffers(state, parameters, header["tensors"])
-    returned: Any = None
-    with tracing(state):
-        for core in range(state.lnc):
-            state.start_core(core)
-            args, kwargs = (_rebuild(state, item, buffers) for item in _items(parameters))
-            with state.builder.stream(core):
-                result = run_kernel(function, list(args), kwargs)
-            returned = result if core == 0 else returned
+
+    def arguments() -> tuple[list[Any], dict[str, Any]]:
+        args, kwargs = (_rebuild(state, item, buffers) for item in _items(parameters))
+        return list(args), kwargs
+
+    returned = launch.run_cores(state, function, arguments)
     paths = {leaf.buffer: path for path, leaf in leaves(parameters) if isinstance(leaf, TensorLeaf)}
-    outputs = tuple(_outputs(state, returned, paths))
+    outputs = tuple(launch.outputs(state, returned, paths))
     kept = Header(
         kernel=header["kernel"],
         target=state.hardware.name,
@@ -121,7 +108,7 @@ def _parameter_buffers(state: Trace, parameters: Node, tensors: list[Any]) -> di
         if isinstance(leaf, TensorLeaf):
             shape, dtype = tensors[leaf.buffer]
             buffer = state.builder.buffer(
-                memory=Memory.shared_hbm,
+                memory=launch.parameter_memory(state.lnc),
                 shape=tuple(shape),
                 dtype=str(of(dtype, path)),
                 core=None,
@@ -162,40 +149,10 @@ def _class(path: str) -> Any:
     return found
 
 
-def _outputs(state: Trace, returned: Any, paths: Mapping[int, str]) -> Iterator[Output]:
-    found = list(_tensors(returned, ""))
-    if not found:
-        yield from _written_parameters(state, paths)
-        return
-    for name, tensor in found:
-        yield Output(tensor.access(), paths.get(tensor.storage.id), name or "out")
-
-
-def _tensors(value: Any, path: str) -> Iterator[tuple[str, NkiTensor]]:
-    if isinstance(value, NkiTensor):
-        yield path, value
-    elif isinstance(value, list | tuple):
-        for at, item in enumerate(value):
-            yield from _tensors(item, f"{path}.{at}" if path else f"out{at}")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _tensors(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, NKIObject) and not isinstance(value, Enum):
-        for key, item in vars(value).items():
-            yield from _tensors(item, f"{path}.{key}" if path else key)
-
-
-def _written_parameters(state: Trace, paths: Mapping[int, str]) -> Iterator[Output]:
-    """A kernel that returns nothing answers in the parameters it writes."""
-    for buffer in sorted(state.builder.written(WRITTEN) & set(paths)):
-        tensor = NkiTensor.whole(state, state.builder.buffers[buffer])
-        yield Output(tensor.access(), paths[buffer], paths[buffer])
-
-
 def _describe(error: BaseException) -> dict[str, Any]:
     absent = error.__context__ if isinstance(error, LoadError) else error
     if isinstance(absent, ModuleNotFoundError) and absent.name:
-        file, line = (error.file, error.line) if isinstance(error, LoadError) else _user_frame(error)
+        file, line = (error.file, error.line) if isinstance(error, LoadError) else launch.user_frame(error)
         return {"kind": "missing", "message": absent.name[:200], "file": file, "line": line}
     kinds: tuple[tuple[type[BaseException], str], ...] = (
         (NotYetSupported, "unsupported"),
@@ -207,14 +164,5 @@ def _describe(error: BaseException) -> dict[str, Any]:
     message = str(error) or type(error).__name__
     if kind == "raised":
         message = f"{type(error).__name__}: {message}" if str(error) else type(error).__name__
-    file, line = _user_frame(error)
+    file, line = launch.user_frame(error)
     return {"kind": kind, "message": message[:2000], "file": file, "line": line}
-
-
-def _user_frame(error: BaseException) -> tuple[str, int]:
-    own = str(Path(__file__).resolve().parent.parent)
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(own)
-    ]
-    frames = [frame for frame in frames if not frame.filename.startswith("<")]
-    return (frames[-1].filename, frames[-1].lineno or 0) if frames else ("", 0)

@@ -13,6 +13,7 @@ from nkireview.program.call import CallView, Tile
 from nkireview.program.contiguity import contiguous_run
 from nkireview.program.errors import ProgramError
 from nkireview.program.interning import by_opcode
+from nkireview.program.placement import REPLACING
 from nkireview.program.scope import Scope, distinct_calls
 from nkireview.schedule.parameters import Figures, Parameters
 
@@ -124,9 +125,11 @@ class _Price:
         """Vector, Scalar and GpSimd: cycles for the elements plus a fixed overhead, see `hardware`."""
         figures, cost, name = self.figures, call.row.cost, LANES[lane]
         per_element = cost.cycles_per_element(call)
-        cycles = per_element * call.measure(cost.subject, "free")
+        cycles = per_element * (call.measure(cost.subject, "free") if call.has(cost.subject) else 0)
         if cost.extra and (not cost.extra_for or call.has(cost.extra_for)):
             cycles += figures.number(cost.extra)
+        if any(_offset(tile) for tile in call.tiles.values()):
+            cycles = max(cycles, figures.number("overhead.dynamic_min_interval_cycles"))
         table = ""
         if lane == SCALAR:
             cycles += figures.number("scalar.overhead_cycles")
@@ -147,23 +150,30 @@ class _Price:
         return str(name) if isinstance(name, str) and name not in self.free else ""
 
     def _transfer(self, call: CallView) -> Cost:
-        """A DMA: descriptors of contiguous bytes, cut into packets, spread over the engines of its partitions."""
+        """A DMA: descriptors of contiguous bytes, cut into packets, spread over the engines of its partitions.
+
+        Where an index tile names what moves, software makes the descriptors; an offset in a register, or one scalar,
+        leaves them to whoever makes those of a plain copy.
+        """
         figures = self.figures
-        source, target = _ends(call)
-        moved = source.access.size * source.bits // 8
-        run = max(min(contiguous_run(source), contiguous_run(target)), 1)
+        sources, target = _ends(call)
+        if target is None:
+            return Cost(SYNC, 0.0)
+        moved = sum(source.access.size * source.bits // 8 for source in sources)
+        run = max(min(contiguous_run(end) for end in (*sources, target)), 1)
         software = call.dtype("src") != call.dtype("dst") if call.has("src") and call.has("dst") else False
-        software |= call.dge is DgeMode.swdge
+        software |= call.dge is DgeMode.swdge or any(_scattered(end) for end in (*sources, target))
         packets = -(-run // int(figures.number("dma.packet_bytes")))
         each = packets * figures.number("dma.packet_ns") + run / figures.number("dma.bytes_per_ns")
         if software:
             each = max(each, figures.number("dma.software_packet_floor_ns"))
         descriptors = max(moved // run, 1)
-        engines = _engines(source, target, descriptors * packets, figures)
+        engines = _engines(sources[0], target, descriptors * packets, figures)
         lane = self._queue(call, software)
         issue = figures.number(f"dma.issue_ns.{LANES[lane]}")
-        hbm = sum(moved for end in (source, target) if not end.on_chip)
-        return Cost(lane, issue, 0.0, descriptors * each / engines, engines, hbm_bytes=hbm)
+        hbm = sum(moved for end in (sources[0], target) if not end.on_chip)
+        latency = _hops(call) * figures.number("dma.ring_hop_ns") if call.row.meets == "ranks" else 0.0
+        return Cost(lane, issue, latency, descriptors * each / engines, engines, hbm_bytes=hbm)
 
     def _queue(self, call: CallView, software: bool) -> int:
         if call.engine is not Engine.unknown and call.engine in _LANE:
@@ -175,11 +185,38 @@ def _source(call: CallView) -> str:
     return next(name for name in ("data", "src", "dst") if call.has(name))
 
 
-def _ends(call: CallView) -> tuple[Tile, Tile]:
-    """What a DMA reads and what it writes."""
-    read = next(o.name for o in call.row.operands if not o.role.writes and call.has(o.name))
-    written = next(o.name for o in call.row.operands if o.role.writes and call.has(o.name))
-    return call.tiles[read], call.tiles[written]
+def _ends(call: CallView) -> tuple[tuple[Tile, ...], Tile | None]:
+    """What a DMA reads, and what it writes; None where the call has nothing of one of them.
+
+    Of lists all elements are read; else the first operand that is read, the others only steer.
+    """
+    reads = [o.name for o in call.row.operands if not o.role.writes and call.has(o.name)]
+    listed = {name for names in call.row.lists.values() for name in names}
+    sources = [name for name in reads if name in listed] or reads[:1]
+    written = [o.name for o in call.row.operands if o.role.writes and call.has(o.name)]
+    if not (sources and written):
+        return (), None
+    return tuple(call.tiles[name] for name in sources), call.tiles[written[0]]
+
+
+def _scattered(tile: Tile) -> bool:
+    """True where an index tile names what is touched."""
+    index = tile.access.index
+    return index is not None and index.kind in REPLACING
+
+
+def _offset(tile: Tile) -> bool:
+    """True where a number that is only known on the device is added to the address."""
+    index = tile.access.index
+    return index is not None and index.kind not in REPLACING
+
+
+def _hops(call: CallView) -> int:
+    """Steps of a ring until the last rank has what it needs."""
+    groups = call.imm("replica_group") or ()
+    ranks = max((len(group) for group in groups), default=0)
+    once = call.row.name.startswith("collective_permute")
+    return 1 if once else (2 if call.row.name == "all_reduce" else 1) * max(ranks - 1, 0)
 
 
 def _stores(call: CallView) -> bool:

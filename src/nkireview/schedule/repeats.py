@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nkireview.program.loops import Nest, nests
+from nkireview.program.model import Loop
 from nkireview.program.program import Program
 
 PASSES = 2
@@ -16,13 +17,15 @@ PASSES = 2
 class Step:
     """Run the instructions [start, stop); or, with `extra`, let the time since `mark` pass so many times more.
 
-    A mark is a Step of its own, numbered by `mark`, without instructions.
+    A mark is a Step of its own, numbered by `mark`, without instructions; before it goes on, the registers that it
+    `waits` for must be known.
     """
 
     start: int = 0
     stop: int = 0
     mark: int = -1
     extra: int = 0
+    waits: tuple[int, ...] = ()
 
 
 def steps(program: Program, trips: Mapping[int, int]) -> tuple[tuple[tuple[Step, ...], ...], tuple[str, ...]]:
@@ -54,7 +57,7 @@ def steps(program: Program, trips: Mapping[int, int]) -> tuple[tuple[tuple[Step,
             times = count(nest)
             for number in range(min(times, PASSES)):
                 mark = next(marks)
-                yield Step(mark=mark)
+                yield Step(mark=mark, waits=_asked(loop, number))
                 yield from walk(loop.start, loop.stop, nest.inner)
                 if number == PASSES - 1 and times > PASSES:
                     yield Step(mark=mark, extra=times - PASSES)
@@ -69,3 +72,12 @@ def steps(program: Program, trips: Mapping[int, int]) -> tuple[tuple[tuple[Step,
         for stream, nested in zip(program.streams, nests(program), strict=True)
     )
     return found, tuple(dict.fromkeys(assumed))
+
+
+def _asked(loop: Loop, turn: int) -> tuple[int, ...]:
+    """The registers that decide whether a pass begins: bounds before the first one, a condition before each."""
+    if loop.kind == "while":
+        return (loop.register,)
+    return (
+        tuple(bound[1] for bound in (loop.lower, loop.upper) if isinstance(bound, tuple)) if turn == 0 else ()
+    )

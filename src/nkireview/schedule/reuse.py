@@ -16,39 +16,19 @@ from nkireview.isa.enums import Memory
 from nkireview.program.interning import by_rank
 from nkireview.program.program import MEMORIES, Program
 from nkireview.program.storage import Storage
+from nkireview.schedule.lifetime import lifetimes
+from nkireview.schedule.uses import uses
 
 Arrivals = Mapping[int, Sequence[tuple[int, tuple[int, ...]]]]
 """instruction -> (place that is first used there, places whose memory it takes over)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Lifetimes:
-    """Used places by first use, with the first and the last instruction that use each, both counted."""
-
-    place: list[int]
-    first: list[int]
-    last: list[int]
-
-    @classmethod
-    def of(cls, program: Program, storage: Storage) -> Lifetimes:
-        """The lifetimes of all places that an operand names."""
-        count = max(storage.count, 1)
-        first, last = np.zeros(count, np.int64), np.full(count, -1, np.int64)
-        at = np.repeat(np.arange(len(program)), np.diff(program.columns.operand_at))
-        used = storage.place >= 0
-        places, users = storage.place[used], at[used]
-        last[places] = users  # users rise, so the last one stays
-        first[places[::-1]] = users[::-1]
-        held = np.flatnonzero(last >= 0)
-        order = held[np.argsort(first[held], kind="stable")]
-        return cls(order.tolist(), first[order].tolist(), last[order].tolist())
 
 
 def reuse(program: Program, storage: Storage, hardware: Hardware) -> tuple[Arrivals, tuple[Memory, ...]]:
     """Who takes over whose memory, and the memories that cannot hold all that is alive at once.
 
     Buffers without an address are placed by first use, each after the one before it, around the end of the memory;
-    what is live is not overwritten. One for which there is no room is left without a predecessor.
+    what is live is not overwritten, also not what a device-side loop carries. One for which there is no room is left
+    without a predecessor.
     """
     places = Places.of(program, storage)
     memories, cores, sizes = places.memory.tolist(), places.core.tolist(), places.size.tolist()
@@ -56,8 +36,12 @@ def reuse(program: Program, storage: Storage, hardware: Hardware) -> tuple[Arriv
     rings: dict[tuple[int, int], _Ring] = {}
     arrivals: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
     full: set[Memory] = set()
-    lives = Lifetimes.of(program, storage)
-    for place, first, last in zip(lives.place, lives.first, lives.last, strict=True):
+    used = uses(program, storage)
+    lives = lifetimes(program, used, used.place, max(storage.count, 1))
+    held = np.flatnonzero(lives.first >= 0)
+    order = held[np.lexsort((lives.opened[held], lives.first[held]))]
+    spans = (column[order].tolist() for column in (lives.first, lives.last, lives.opened))
+    for place, first, last, opened in zip(order.tolist(), *spans, strict=True):
         memory = memories[place]
         if memory < 0 or addressed[place]:
             continue
@@ -69,7 +53,7 @@ def reuse(program: Program, storage: Storage, hardware: Hardware) -> tuple[Arriv
         if taken is None:
             full.add(MEMORIES[memory])
         elif taken:
-            arrivals.setdefault(first, []).append((place, taken))
+            arrivals.setdefault(opened, []).append((place, taken))
     return arrivals, tuple(sorted(full, key=lambda memory: memory.name))
 
 

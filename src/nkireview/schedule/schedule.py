@@ -3,12 +3,14 @@
 Every queue takes its instructions in program order. An instruction starts once its queue is free, what it reads is
 there, and what it overwrites is no longer needed. A DMA holds the queue that issues it, then after a fixed latency the
 DMA engines of its partitions, and HBM. Loads and stores that name no queue wait in two queues, which share their pace.
+Where cores meet, each waits for the last of them.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -16,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.isa.table import ROWS
+from nkireview.program.interning import Ints
 from nkireview.program.program import Program
+from nkireview.program.registers import register_uses
 from nkireview.program.scope import Scope
 from nkireview.program.storage import READS, WRITES, Storage, storage
 from nkireview.schedule.cells import Cells, cells
@@ -31,7 +35,9 @@ STORES = len(LANES)
 """The queue of stores that name none, beside that of loads; both are shown as `sync`."""
 STEPS = 100_000
 """Most steps into which the busy time of the DMA engines is cut."""
-_NOTHING, _ORDER, _DATA, _REUSE, _REWRITE, _, _, _NAMED = (int(wait) for wait in Wait)
+_NOTHING, _ORDER, _DATA, _REUSE, _REWRITE, _, _, _NAMED, _PEER = (int(wait) for wait in Wait)
+Meeting = tuple[float, int]
+"""When a core comes to a meeting, and the slice that it waited for until then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +50,7 @@ class Plan:
     cells: Cells
     arrivals: Arrivals
     steps: tuple[tuple[Step, ...], ...]
+    meetings: tuple[int, ...]  # instructions by which cores meet
     band: float
     bandwidth: float  # HBM bytes a ns of one core
     start_ns: float  # from the issue of a DMA to its start
@@ -77,12 +84,13 @@ class Plan:
             cells=cells(scope, held, int(parameters.value("cells"))),
             arrivals=arrivals,
             steps=order,
+            meetings=_meetings(program),
             band=float(parameters.value("band")),
             bandwidth=bandwidth,
             start_ns=start_ns,
             dma_engines=engines,
             step_ns=max(least, float((priced.transfer * priced.engines).sum()) / engines / STEPS),
-            assumed=(*unknown, *crowded, *figures.assumed),
+            assumed=(*unknown, *crowded, *_assumed(program, figures), *figures.assumed),
         )
 
 
@@ -91,27 +99,73 @@ def schedule(
 ) -> Timeline:
     """Place every instruction in time; see `schedule.timing.Timing` for `scale` and `unshared`."""
     program = plan.program
-    cores = sorted({stream.core for stream in program.streams}) or [0]
+    cores = _cores(program)
     slices = _Slices()
-    state = _State(plan.cells.count)
     inputs = _Inputs.of(plan, scale, unshared)
-    for number, core in enumerate(cores):
-        queues = _Queues(Transfers(plan.dma_engines, plan.step_ns))
-        marks: dict[int, float] = {}
-        for stream, order in zip(program.streams, plan.steps, strict=True):
-            if stream.core != core:
-                continue
-            for step in order:
-                if step.extra:
-                    slices.stretch(queues.latest_slice, (queues.latest - marks[step.mark]) * step.extra)
-                    queues.pass_time((queues.latest - marks[step.mark]) * step.extra, len(slices.lane) - 1)
-                elif step.mark >= 0:
-                    marks[step.mark] = queues.latest
-                else:
-                    _run(
-                        plan, inputs, state, queues, slices, number * len(LANES), range(step.start, step.stop)
-                    )
+    state = _State(inputs.cells)
+    running = {number: _core(plan, inputs, state, slices, number, core) for number, core in enumerate(cores)}
+    arrived: dict[int, Meeting] = {}
+    while running:
+        met = max(arrived.values(), default=None)
+        arrived = {}
+        for number, core_run in tuple(running.items()):
+            try:
+                arrived[number] = core_run.send(met)
+            except StopIteration:
+                del running[number]
     return slices.timeline(program.header.target, cores, plan.band, plan.assumed)
+
+
+def _core(
+    plan: Plan, inputs: _Inputs, state: _State, slices: _Slices, number: int, core: int
+) -> Generator[Meeting, Meeting | None, None]:
+    """Run the streams of a core; where it meets others, say when it comes, and be told when the last of them does."""
+    queues = _Queues(Transfers(plan.dma_engines, plan.step_ns))
+    marks: dict[int, float] = {}
+    base, meetings = number * len(LANES), plan.meetings
+
+    def run(start: int, stop: int, met: Meeting | None = None, *, dry: bool = False) -> Meeting:
+        return _run(plan, inputs, state, queues, slices, base, range(start, stop), met, dry)
+
+    for stream, order in zip(plan.program.streams, plan.steps, strict=True):
+        if stream.core != core:
+            continue
+        for step in order:
+            if step.extra:
+                slices.stretch(queues.latest_slice, (queues.latest - marks[step.mark]) * step.extra)
+                queues.pass_time((queues.latest - marks[step.mark]) * step.extra, len(slices.lane) - 1)
+            elif step.mark >= 0:
+                marks[step.mark] = queues.latest
+                for register in step.waits:
+                    cell = inputs.register_cell(number, register)
+                    queues.hold(state.written[cell], state.writer[cell])
+            else:
+                at = step.start
+                for meeting in meetings[bisect_left(meetings, at) : bisect_left(meetings, step.stop)]:
+                    run(at, meeting)
+                    met = yield run(meeting, meeting + 1, dry=True)
+                    run(meeting, meeting + 1, met)
+                    at = meeting + 1
+                run(at, step.stop)
+
+
+def _assumed(program: Program, figures: Figures) -> tuple[str, ...]:
+    """What is taken for granted of instructions by which ranks meet."""
+    if not any(opcode.name in ROWS and ROWS[opcode.name].meets == "ranks" for opcode in program.opcodes):
+        return ()
+    hop = figures.number("dma.ring_hop_ns") / 1000
+    return (
+        f"ranks come to a collective at one time, a step of its ring takes {hop:g} us (1 to 2 are documented), "
+        "and links are as fast as DMA engines",
+    )
+
+
+def _meetings(program: Program) -> tuple[int, ...]:
+    """The instructions by which cores meet."""
+    meet = np.array(
+        [opcode.name in ROWS and ROWS[opcode.name].meets == "cores" for opcode in program.opcodes], bool
+    )
+    return tuple(np.flatnonzero(meet[program.columns.opcode]).tolist()) if meet.any() else ()
 
 
 class _Slices:
@@ -173,6 +227,13 @@ class _Queues:
         self.latest = 0.0
         self.latest_slice = -1
 
+    def hold(self, until: float, holder: int) -> None:
+        """Nothing new starts before; `holder` is the slice that is waited for."""
+        self.last = [
+            holder if free < until else last for free, last in zip(self.free, self.last, strict=True)
+        ]
+        self.free = [max(free, until) for free in self.free]
+
     def pass_time(self, ns: float, holder: int) -> None:
         """Nothing new starts for so long; `holder` is the slice that stands for it."""
         self.latest += ns
@@ -199,7 +260,12 @@ class _Inputs:
     cell: list[int]
     use: list[int]
     depends: Mapping[int, Sequence[int]]
-    registers: Mapping[int, Sequence[int]]
+    registers: _RegisterCells
+    cells: int
+
+    def register_cell(self, core: int, register: int) -> int:
+        """The cell of a register of the core at that position."""
+        return self.registers.first + core * len(self.registers.of) + self.registers.of[register]
 
     @classmethod
     def of(cls, plan: Plan, scale: NDArray[np.float64] | None, unshared: Collection[int]) -> _Inputs:
@@ -207,7 +273,8 @@ class _Inputs:
         factor = np.ones(len(plan.program)) if scale is None else np.asarray(scale, np.float64)
         queue = np.where(priced.is_dma & priced.stores & (priced.lane == SYNC), STORES, priced.lane)
         of_buffer, of_place = plan.storage.of_buffer, plan.cells.of_place
-        touched_at, cell, use = _touched(plan)
+        registers = _RegisterCells.of_plan(plan)
+        touched_at, cell, use = _touched(plan, registers)
         explicit = np.flatnonzero(np.diff(columns.dependency_at))
         return cls(
             queue=queue.tolist(),
@@ -228,11 +295,31 @@ class _Inputs:
                 ].tolist()
                 for index in explicit.tolist()
             },
-            registers=_register_cells(plan),
+            registers=registers,
+            cells=registers.first + len(registers.of) * len(_cores(plan.program)),
         )
 
 
-def _touched(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+@dataclass(frozen=True, eq=False)
+class _RegisterCells:
+    """Each core has cells of its own for the registers: `of` numbers those, the ones of the first core from `first`."""
+
+    first: int
+    of: Mapping[int, int]
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> _RegisterCells:
+        """The registers that the program mentions."""
+        return cls(
+            plan.cells.count, {register: at for at, register in enumerate(sorted(plan.storage.register_of))}
+        )
+
+
+def _cores(program: Program) -> list[int]:
+    return sorted({stream.core for stream in program.streams}) or [0]
+
+
+def _touched(plan: Plan, registers: _RegisterCells) -> tuple[Ints, Ints, NDArray[np.int8]]:
     """The cells that instructions touch and what they do to them, one after the other, and where each one's begin."""
     columns, of_access = plan.program.columns, plan.cells.of_access
     counts = np.array([*map(len, of_access), 0], np.int64)  # the last for operand -1, which touches nothing
@@ -242,18 +329,56 @@ def _touched(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[
     ends = np.append(0, np.cumsum(each))
     at = np.arange(int(ends[-1])) - np.repeat(ends[:-1] - begins[columns.operand], each)
     use = np.repeat(plan.storage.use & (READS | WRITES), each)
-    return ends[columns.operand_at], cells[at], use
+    first = ends[columns.operand_at]
+    if not registers.of and not plan.storage.indices:
+        return first, cells[at], use
+    owner = np.repeat(np.arange(len(plan.program)), np.diff(first))
+    more = [*_indices(plan, registers), *_registers(plan, registers)]
+    owners = np.concatenate([owner, *(rows for rows, _, _ in more)])
+    touched = np.concatenate([cells[at], *(cell for _, cell, _ in more)])
+    uses = np.concatenate([use, *(np.full(len(rows), kind, np.int8) for rows, _, kind in more)])
+    order = np.argsort(owners, kind="stable")
+    return np.searchsorted(owners[order], np.arange(len(plan.program) + 1)), touched[order], uses[order]
 
 
-def _register_cells(plan: Plan) -> dict[int, tuple[int, ...]]:
-    """The cells of the registers that an instruction names."""
-    if not plan.storage.registers:
-        return {}
-    found = {}
-    for index, row in enumerate(plan.program.columns.immediates.tolist()):
-        places = plan.storage.registers.get(row)
-        if places:
-            found[index] = tuple(cell for place in places for cell in plan.cells.of_place[place])
+Touched = tuple[Ints, Ints, int]
+"""Instructions, the cell that each touches, and how."""
+
+
+def _indices(plan: Plan, registers: _RegisterCells) -> Iterator[Touched]:
+    """What the addresses of operands are read from."""
+    columns = plan.program.columns
+    owner = np.repeat(np.arange(len(plan.program)), np.diff(columns.operand_at))
+    register_at = {place: register for register, place in plan.storage.register_of.items()}
+    for access, sources in plan.storage.indices.items():
+        rows = np.unique(owner[columns.operand == access])
+        for place, tile in sources:
+            if tile < 0:
+                yield rows, _own_cells(plan, registers, rows, register_at[place]), READS
+            else:
+                for cell in plan.cells.of_access[tile]:
+                    yield rows, np.full(len(rows), cell, np.int64), READS
+
+
+def _registers(plan: Plan, registers: _RegisterCells) -> Iterator[Touched]:
+    """The registers that instructions read and write."""
+    if not registers.of:
+        return
+    found, of = register_uses(plan.program, ROWS)
+    for number, use in enumerate(found):
+        rows = np.flatnonzero(of == number) if use.reads or use.writes else np.zeros(0, np.int64)
+        for names, kind in ((use.reads, READS), (use.writes, WRITES)):
+            for register in names if len(rows) else ():
+                yield rows, _own_cells(plan, registers, rows, register), kind
+
+
+def _own_cells(plan: Plan, registers: _RegisterCells, rows: Ints, register: int) -> Ints:
+    """The cell of a register on the core of each instruction."""
+    streams, cores = plan.program.streams, _cores(plan.program)
+    stops = np.array([stream.stop for stream in streams], np.int64)
+    positions = np.array([cores.index(stream.core) for stream in streams], np.int64)
+    core = positions[np.searchsorted(stops, rows, side="right")]
+    found: Ints = registers.first + core * len(registers.of) + registers.of[register]
     return found
 
 
@@ -265,8 +390,14 @@ def _run(
     slices: _Slices,
     base: int,
     indices: range,
-) -> None:
-    """Place instructions on the queues of a core; one long loop, since it runs for every instruction."""
+    met: Meeting | None,
+    dry: bool,
+) -> Meeting:
+    """Place instructions on the queues of a core; one long loop, since it runs for every instruction.
+
+    met: nothing starts before the other cores have come. dry: place nothing, but say when the first one could start.
+    """
+    floor, later = met or (0.0, -1)
     written, writer, of_queue, read, reader = (
         state.written,
         state.writer,
@@ -277,7 +408,7 @@ def _run(
     free, last = queues.free, queues.last
     arrivals, of_place = plan.arrivals, plan.cells.of_place
     touched_at, cells_of, uses, own = inputs.at, inputs.cell, inputs.use, inputs.own
-    skipped, depends, registers = inputs.skipped, inputs.depends, inputs.registers
+    skipped, depends = inputs.skipped, inputs.depends
     is_dma, queue_of, held_of, latency_of = inputs.is_dma, inputs.queue, inputs.held, inputs.latency
     transfers, transfer_of, engines_of, hbm_of = queues.transfers, inputs.transfer, inputs.engines, inputs.hbm
     start_ns = plan.start_ns
@@ -301,10 +432,6 @@ def _run(
                     at, wait, by = written[cell], _REWRITE, writer[cell]
             if use & WRITES and read[cell] > at and cell not in own:
                 at, wait, by = read[cell], _REUSE, reader[cell]
-        named = registers.get(index, ()) if registers else ()
-        for cell in named:
-            if max(written[cell], read[cell]) > at:
-                at, wait, by = max(written[cell], read[cell]), _DATA, writer[cell]
         if index in arrivals:
             for place, before in arrivals[index]:
                 if own and own.issuperset(of_place[place]):
@@ -320,6 +447,10 @@ def _run(
                 ready, found = state.last.get(earlier, (0.0, -1))
                 if ready > at:
                     at, wait, by = ready, _NAMED, found
+        if dry:
+            return at, by
+        if floor > at:
+            at, wait, by = floor, _PEER, later
         stop = at + held_of[index]
         free[queue], last[queue] = stop, number
         slices.lane.append(base + (SYNC if queue == STORES else queue))
@@ -334,12 +465,12 @@ def _run(
             slices.ready.append(stop)
             begin = stop + start_ns
             done, wait = transfers.place(begin, transfer_of[index], engines_of[index], hbm_of[index])
-            ready = done
+            ready = done + latency_of[index]
             slices.lane.append(base + DMA)
             slices.instruction.append(index)
             slices.start.append(begin)
             slices.stop.append(done)
-            slices.ready.append(done)
+            slices.ready.append(ready)
             slices.wait.append(wait)
             slices.blocker.append(number)
             number += 1
@@ -354,9 +485,7 @@ def _run(
                 read[cell], reader[cell] = done, number
             if use & WRITES:
                 written[cell], writer[cell], of_queue[cell] = ready, number, -1 if dma else queue
-        for cell in named:
-            read[cell] = written[cell] = ready
-            reader[cell] = writer[cell] = number
         if inputs.depends:
             state.last[index] = ready, number
         number += 1
+    return 0.0, -1

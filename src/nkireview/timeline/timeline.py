@@ -29,6 +29,7 @@ class Wait(IntEnum):
     engine = 5  # the DMA engines it needs were busy
     bandwidth = 6  # HBM was saturated
     named = 7  # an explicit dependency of the instruction
+    peer = 8  # the other core of a meeting
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +10,6 @@ from numpy.typing import NDArray
 from nkireview.isa import alu
 from nkireview.isa.dtypes import DataType
 from nkireview.isa.row import Bits, Reader, Result
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def quiet(function: _Function) -> _Function:
-    """Infinities and NaN are results of a meaning, not warnings."""
-    return np.errstate(all="ignore")(function)
 
 
 def affine(pattern: Any, offset: int, channel_multiplier: int, partitions: int) -> NDArray[np.int32]:
@@ -32,11 +24,13 @@ def affine(pattern: Any, offset: int, channel_multiplier: int, partitions: int) 
 
 def rows_of(values: NDArray[Any]) -> NDArray[Any]:
     """A tile as (partitions, elements a partition)."""
-    return values.reshape(values.shape[0], -1)
+    return values if values.ndim == 2 else values.reshape(values.shape[0], -1)
 
 
 def spread(values: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
     """A vector of one element a partition, shaped to broadcast over the free dimensions of `like`."""
+    if values.ndim == like.ndim == 2 and values.shape == (like.shape[0], 1):
+        return values
     lanes = rows_of(values)[: like.shape[0]]
     return lanes.reshape(lanes.shape[0], *([1] * (like.ndim - 1)))
 
@@ -69,13 +63,15 @@ def stored_bits(pattern: NDArray[Any], to: DataType) -> Bits:
 
 def move(reader: Reader, src: str, dst: str) -> Result:
     """A copy: bit for bit between equal dtypes, through a float otherwise."""
-    if reader.dtype(src) == reader.dtype(dst):
+    if reader.dtype(src) is reader.dtype(dst):
         return Bits(reader.raw(src))
     return reader.value(src)
 
 
-def apply(op: alu.AluOp, x: Any, y: Any, reverse: bool) -> NDArray[Any]:
-    """``x <op> y``, or ``y <op> x`` if `reverse`; a unary operator takes x alone."""
+def apply(op: alu.AluOp, x: Any, y: Any, reverse: bool, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """``x <op> y``, or ``y <op> x`` if `reverse`; a unary operator takes x alone. out: see `AluOp`."""
+    if out is not None and op.arity == 2:
+        return op.fn(y, x, out) if reverse else op.fn(x, y, out)
     if op.arity == 1:
         return op.fn(x)
     return op.fn(y, x) if reverse else op.fn(x, y)

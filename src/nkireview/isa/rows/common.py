@@ -27,11 +27,18 @@ ARCH_V2 = "nki/guides/architecture/trainium_inferentia2_arch.rst"
 ARCH_V3 = "nki/guides/architecture/trainium2_arch.rst"
 NOTES = "release-notes/components/nki.rst"
 MIGRATION = "nki/migration/index.rst"
+DGE = "nki/deep-dives/nki-dge.rst"
+ACCESS_PATTERNS = "nki/deep-dives/nki-aps.rst"
+LANGUAGE_INDIRECT = "nki/api/nki/language/__init__.py:546-564"
 
 SINCE_03 = Span(since=Release(0, 3))
 SINCE_04 = Span(since=Release(0, 4))
+SINCE_05 = Span(since=Release(0, 5))
+SINCE_06 = Span(since=Release(0, 6))
 BEFORE_03 = Span(until=Release(0, 3))
 BEFORE_04 = Span(until=Release(0, 4))
+BEFORE_05 = Span(until=Release(0, 5))
+BEFORE_06 = Span(until=Release(0, 6))
 NEVER = Span(until=LEGACY)
 
 ALL = frozenset(GENERATIONS)
@@ -53,6 +60,7 @@ INT32 = frozenset({"int32", "uint32"})
 
 MIN_INTERVAL = "overhead.min_interval_cycles"
 NAME = Param("name", None)
+NAME_SINCE_03 = Param("name", None, SINCE_03)
 ENGINE = Param("engine", Engine.unknown)
 SCALAR_V3_UP = {Engine.vector: ALL, Engine.gpsimd: ALL, Engine.scalar: V3_UP}
 COMPARISONS = ("equal", "not_equal", "greater_equal", "greater", "less_equal", "less")
@@ -116,22 +124,35 @@ def _start(operand: str) -> Callable[[Call], str | None]:
 
 def native_limits(*operands: str) -> tuple[Limit, ...]:
     """Rule 35 for each operand: formats that only v4 computes with."""
-    allowed = frozenset(dtypes.BY_NAME) - NATIVE_ON_V4
     return tuple(
-        DtypeIn(
+        Check(
             number=35,
             source="compiler/error-codes/EVRF051.rst",
             generations=BEFORE_V4,
-            operand=operand,
-            allowed=allowed,
+            subject=f"{operand}.dtype",
+            find=_native(operand),
         )
         for operand in operands
     )
 
 
+def _native(operand: str) -> Callable[[Call], str | None]:
+    def find(call: Call) -> str | None:
+        if not call.has(operand) or call.dtype(operand) not in NATIVE_ON_V4:
+            return None
+        return f"{operand} dtype {call.dtype(operand)} needs NeuronCore-v4 or newer, use another dtype"
+
+    return find
+
+
+def placed_limits(*operands: str) -> tuple[Limit, ...]:
+    """Rules 1 and 2: what holds for every tile of a compute instruction that names its dtypes."""
+    return partition_limits(*operands) + start_limits(*operands)
+
+
 def tile_limits(*operands: str) -> tuple[Limit, ...]:
     """Rules 1, 2 and 35: what holds for every tile of a compute instruction."""
-    return partition_limits(*operands) + start_limits(*operands) + native_limits(*operands)
+    return placed_limits(*operands) + native_limits(*operands)
 
 
 def same_layout(source: str, *operands: str) -> tuple[Limit, ...]:
@@ -326,10 +347,10 @@ def operator_limits(
         return None
 
     subject = f"{names[0]}.kind"
-    return (
-        Check(number=36, source=source, subject=subject, find=kinds),
-        Check(number=53, source=f"{NOTES}:224-228", subject=subject, find=scope),
-    )
+    kind = Check(number=36, source=source, subject=subject, find=kinds)
+    # reductions are in every generation and release
+    scopes = Check(number=53, source=f"{NOTES}:224-228", subject=subject, find=scope)
+    return (kind,) if reduction else (kind, scopes)
 
 
 def _bitvec_breach(call: Call, ops: list[tuple[str, alu.AluOp]], tiles: tuple[str, ...]) -> str | None:
@@ -382,3 +403,128 @@ def _is_pattern(pattern: object) -> bool:
         and all(isinstance(part, int) and not isinstance(part, bool) for part in pair)
         for pair in pattern
     )
+
+
+TENSOR_GROUP = 32  # offsets of a snake index in one column: nki/api/nki/language/__init__.py:553-555
+OTHER_GROUP = 16
+
+
+def indirect_limits(
+    source: str,
+    *operands: str,
+    engines: frozenset[Engine],
+    beside: str = "",
+    group: int = OTHER_GROUP,
+    others: bool = False,
+) -> tuple[Limit, ...]:
+    """Rules 145, 95 and 27 for the operands that may be views made by `NkiTensor.indirect`.
+
+    The operands carry ``indirect=True`` too; `judge` refuses such a view as any other operand. `engines` run the
+    instruction then; `others`: without such views others do as well. `group` offsets lie in one column of an index
+    tile. `beside`: the operand (in SBUF), or its index (in PSUM), whose start partition the index of a scattered dst
+    shares.
+    """
+    scope = Check(
+        number=145,
+        source=f"{NOTES}:138-148; {source}",
+        subject=f"{operands[0]}.index_scope",
+        find=_indirect_scope(operands),
+    )
+    engine = Check(
+        number=145,
+        source=source,
+        subject=f"{operands[0]}.index_engine",
+        find=_indirect_engine(operands, engines),
+    )
+    shapes = tuple(
+        Check(
+            number=145,
+            source=LANGUAGE_INDIRECT,
+            subject=f"{operand}.index_shape",
+            find=_index_tile(operand, group),
+        )
+        for operand in operands
+    )
+    starts = tuple(
+        Check(number=95, source=source, subject=f"{operand}.index_start", find=_index_start(operand, beside))
+        for operand in operands
+    )
+    scatter = Check(number=27, source=source, subject="dst.memory", find=_scattered_to_psum)
+    scatters = "dst" in operands and Engine.scalar in engines
+    return (scope, *((engine,) if others else ()), *shapes, *starts, *((scatter,) if scatters else ()))
+
+
+def snakes(call: Call, *operands: str) -> tuple[str, ...]:
+    """Those of the operands that are views made by `NkiTensor.indirect`."""
+    return tuple(name for name in operands if call.has(name) and call.index(name) == "snake")
+
+
+def _indirect_scope(operands: tuple[str, ...]) -> Callable[[Call], str | None]:
+    def find(call: Call) -> str | None:
+        found = snakes(call, *operands)
+        if not found:
+            return None
+        if call.hardware.generation not in V4:
+            return f"{found[0]} is a view made by indirect(), which needs NeuronCore-v4 or newer"
+        if call.release not in SINCE_05:
+            return f"{found[0]} is a view made by indirect(), which exists since NKI {SINCE_05.since}"
+        return None
+
+    return find
+
+
+def _indirect_engine(operands: tuple[str, ...], engines: frozenset[Engine]) -> Callable[[Call], str | None]:
+    def find(call: Call) -> str | None:
+        found, engine = snakes(call, *operands), call.resolved_engine()
+        if not found or engine in engines:
+            return None
+        names = " or ".join(each.name for each in Engine if each in engines)
+        return f"{found[0]} is a view made by indirect(), which the {engine.name} engine does not take, use {names}"
+
+    return find
+
+
+def _index_tile(operand: str, group: int) -> Callable[[Call], str | None]:
+    def find(call: Call) -> str | None:
+        if not snakes(call, operand):
+            return None
+        index = f"{operand}.index"
+        if call.memory(index) is not Memory.sbuf:
+            return f"index of {operand} is in {call.memory(index).name.upper()}, it must be in SBUF"
+        found, needed = call.measure(index, "partitions"), call.measure(operand, "partitions")
+        if found != needed:
+            return f"index of {operand} has {found} partitions, {operand} has {needed}"
+        offsets, most = call.measure(operand, "free"), call.measure(index, "free") * min(group, found)
+        if offsets > most:
+            return f"{operand} takes {offsets} offsets, its index holds {most} for each group of {group} partitions"
+        return None
+
+    return find
+
+
+def _index_start(operand: str, beside: str) -> Callable[[Call], str | None]:
+    def find(call: Call) -> str | None:
+        index = f"{operand}.index"
+        if not snakes(call, operand) or not call.placed(index):
+            return None
+        start = call.measure(index, "start")
+        if start % 32:
+            return f"index of {operand} starts at partition {start}, must be a multiple of 32"
+        other = operand if operand != "dst" else beside
+        if other != operand and in_psum(call, other):
+            other = f"{other}.index"
+        if other and call.has(other) and call.placed(other) and call.measure(other, "start") != start:
+            what = f"index of {other.removesuffix('.index')}" if other.endswith(".index") else other
+            found = call.measure(other, "start")
+            return (
+                f"index of {operand} starts at partition {start}, {what} at {found}: they must start together"
+            )
+        return None
+
+    return find
+
+
+def _scattered_to_psum(call: Call) -> str | None:
+    if not snakes(call, "dst") or not in_psum(call, "dst") or call.resolved_engine() is not Engine.scalar:
+        return None
+    return "dst is a view made by indirect() in PSUM, where the Scalar engine cannot scatter to"

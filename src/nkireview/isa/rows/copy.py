@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import math
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine
@@ -28,6 +33,7 @@ from nkireview.isa.rows.common import (
     all_dtypes,
     all_sbuf,
     gpsimd_limits,
+    indirect_limits,
     is_integer,
     native_limits,
     partition_limits,
@@ -40,7 +46,7 @@ from nkireview.isa.rows.common import (
 
 
 def _copy(reader: Reader) -> dict[str, Result]:
-    if reader.engine is Engine.scalar and reader.generation == "v2":
+    if reader.generation == "v2" and reader.engine is Engine.scalar:
         return {"dst": reader.value("src")}  # there the Scalar engine copies through float32
     return {"dst": move(reader, "src", "dst")}
 
@@ -48,7 +54,10 @@ def _copy(reader: Reader) -> dict[str, Result]:
 tensor_copy = Row(
     name="tensor_copy",
     signature=(Param("dst"), Param("src"), ENGINE, NAME),
-    operands=(Operand("dst", Role.write, ON_CHIP), Operand("src", Role.read, ON_CHIP)),
+    operands=(
+        Operand("dst", Role.write, ON_CHIP, indirect=True),
+        Operand("src", Role.read, ON_CHIP, indirect=True),
+    ),
     engines=Engines(Engine.vector, SCALAR_V3_UP),
     meaning=_copy,
     flow={"dst": Flow.elementwise},
@@ -65,6 +74,14 @@ tensor_copy = Row(
         *tile_limits("dst", "src"),
         *same_layout(f"{STUB}:387-388", "src", "dst"),
         *gpsimd_limits(f"{STUB}:399-401", "src", "dst"),
+        *indirect_limits(
+            f"{STUB}:405-423",
+            "src",
+            "dst",
+            engines=frozenset({Engine.vector, Engine.scalar}),
+            beside="src",
+            others=True,
+        ),
     ),
     legacy=returns("tensor_copy"),
 )
@@ -74,9 +91,18 @@ def _fill(reader: Reader) -> dict[str, Result]:
     dtype, shape, value = reader.dtype("dst"), reader.shape("dst"), reader.imm("value")
     if dtype.kind == "packed":
         return {"dst": Bits(np.zeros(shape, dtype.storage))}
+    if dtype.name == "float8_e8m0fnu" and value == 0:
+        # no code stands for zero; a fill of zeros clears the bits
+        return {"dst": np.full(shape, 2.0**-127, reader.compute)}
     if dtype.kind == "float":
-        return {"dst": np.full(shape, value, reader.compute)}
+        return {"dst": _filled(shape, value, math.copysign(1, value), reader.compute)}
     return {"dst": Bits(np.full(shape, dtypes.cast(np.asarray(value), dtype)))}
+
+
+@functools.lru_cache(maxsize=256)
+def _filled(shape: tuple[int, ...], value: float, sign: float, compute: np.dtype[Any]) -> NDArray[Any]:
+    """One value in each element, read-only; sign: that of the value, which tells zeros apart."""
+    return np.broadcast_to(np.asarray(value, compute), shape)
 
 
 def _float_into_integer(call: Call) -> str | None:
@@ -84,6 +110,14 @@ def _float_into_integer(call: Call) -> str | None:
     if not call.has("dst") or not isinstance(value, float) or not is_integer(call.dtype("dst")):
         return None
     return f"value {value!r} is a float, dst dtype {call.dtype('dst')} needs an integer"
+
+
+def _constant(call: Call) -> str | None:
+    value = call.imm("value")
+    if isinstance(value, int | float):
+        return None
+    what = "a register" if isinstance(value, tuple) and value[:1] == ("register",) else repr(value)
+    return f"value is {what}, it must be a number known when the kernel is traced"
 
 
 def _packed_value(call: Call) -> str | None:
@@ -125,6 +159,7 @@ memset = Row(
         ),
         *native_limits("dst"),
         *gpsimd_limits(f"{STUB}:399-401", "dst"),
+        Check(number=42, source=f"{STUB}:432-436", subject="value.kind", find=_constant),
         Check(
             number=42,
             source=f"{MIGRATION}:497-512",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from nkireview.isa.rows.arrays import (
     bit_pattern,
     operand_bits,
     operand_value,
-    quiet,
     stored_bits,
 )
 from nkireview.isa.rows.common import (
@@ -38,14 +38,17 @@ from nkireview.isa.rows.common import (
     all_sbuf,
     gpsimd_limits,
     in_psum,
+    indirect_limits,
     known_op,
     not_both_psum,
     on_vector,
     only,
     operator_limits,
     performance_modes,
+    placed_limits,
     returns,
     same_layout,
+    snakes,
     tile_limits,
     vector_limits,
 )
@@ -71,11 +74,15 @@ def _tensor_tensor_engine(call: Call) -> Engine:
 
 def _tensor_tensor(reader: Reader) -> dict[str, Result]:
     op = alu.of(reader.imm("op"))
-    integers = all(reader.dtype(name).name in INT32 for name in ("dst", "data1", "data2"))
+    integers = reader.dtype("dst").name in INT32 and all(
+        reader.dtype(name).name in INT32 for name in ("data1", "data2")
+    )
     exact = op.int_fn if integers and reader.engine is Engine.gpsimd else None
     if exact is None and op.kind == "arithmetic":
-        data1 = reader.value("data1")
-        return {"dst": op.fn(data1, reader.value("data2").reshape(data1.shape))}
+        data1, data2 = reader.value("data1"), reader.value("data2")
+        if data2.shape != data1.shape:
+            data2 = data2.reshape(data1.shape)
+        return {"dst": op.fn(data1, data2, reader.room("dst", data1.shape))}
     bits1, bits2 = bit_pattern(reader.raw("data1")), bit_pattern(reader.raw("data2"))
     return {"dst": stored_bits((exact or op.fn)(bits1, bits2.reshape(bits1.shape)), reader.dtype("dst"))}
 
@@ -107,8 +114,8 @@ tensor_tensor = Row(
     name="tensor_tensor",
     signature=(Param("dst"), Param("data1"), Param("data2"), Param("op"), ENGINE, NAME),
     operands=(
-        Operand("dst", Role.write, ON_CHIP),
-        Operand("data1", Role.read, ON_CHIP),
+        Operand("dst", Role.write, ON_CHIP, indirect=True),
+        Operand("data1", Role.read, ON_CHIP, indirect=True),
         Operand("data2", Role.read, ON_CHIP),
     ),
     engines=Engines(Engine.vector, {Engine.vector: ALL, Engine.gpsimd: ALL}, choose=_tensor_tensor_engine),
@@ -139,6 +146,13 @@ tensor_tensor = Row(
         *operator_limits(f"{STUB}:1024-1032", ("op",), ("data1", "data2", "dst"), binary=True),
         *gpsimd_limits(f"{STUB}:1038", "data1", "data2", "dst"),
         Check(number=49, source=f"{SHARED}:63-135", subject="engine.op", find=_engine_op),
+        *indirect_limits(
+            f"{STUB}:1054-1071",
+            "dst",
+            "data1",
+            engines=frozenset({Engine.vector, Engine.gpsimd}),
+            beside="data1",
+        ),
     ),
     legacy=returns("tensor_tensor"),
 )
@@ -168,27 +182,37 @@ def _tensor_scalar_engine(call: Call) -> Engine:
     return Engine.gpsimd if Engine.gpsimd.name in able else Engine.scalar
 
 
-@quiet
 def _tensor_scalar(reader: Reader) -> dict[str, Result]:
-    steps = [
-        (alu.of(reader.imm(f"op{step}")), f"operand{step}", bool(reader.imm(f"reverse{step}")))
-        for step in (0, 1)
-        if reader.imm(f"op{step}") is not None
-    ]
-    if any(op.kind == "bitvec" for op, _, _ in steps):
+    imm = reader.imm
+    steps, bitvec = _steps(imm("op0"), bool(imm("reverse0")), imm("op1"), bool(imm("reverse1")))
+    if bitvec:
         bits = bit_pattern(reader.raw("data"))
         for op, name, reverse in steps:
             bits = apply(op, bits, operand_bits(reader, name, bits), reverse)
         return {"dst": stored_bits(bits, reader.dtype("dst"))}
-    if reader.engine is Engine.gpsimd and _integer_operands(reader, steps):
+    integers = reader.dtype("dst").name in INT32 and _integer_operands(reader, steps)
+    if integers and reader.engine is Engine.gpsimd:
         return {"dst": stored_bits(_exact_steps(reader, steps), reader.dtype("dst"))}
     values = reader.value("data")
+    last = steps[-1][1] if steps else ""
     for op, name, reverse in steps:
-        values = apply(op, values, operand_value(reader, name, values), reverse)
+        operand = operand_value(reader, name, values)
+        room = reader.room("dst", values.shape) if name == last else None
+        values = apply(op, values, operand, reverse, room)
     return {"dst": values}
 
 
-def _integer_operands(reader: Reader, steps: list[_Step]) -> bool:
+@functools.cache
+def _steps(
+    op0: str | None, reverse0: bool, op1: str | None, reverse1: bool
+) -> tuple[tuple[_Step, ...], bool]:
+    """The operators that are given, and whether one of them takes bits."""
+    given = ((op0, "operand0", reverse0), (op1, "operand1", reverse1))
+    steps = tuple((alu.of(op), name, reverse) for op, name, reverse in given if op is not None)
+    return steps, any(op.kind == "bitvec" for op, _, _ in steps)
+
+
+def _integer_operands(reader: Reader, steps: Sequence[_Step]) -> bool:
     vectors = [name for _, name, _ in steps if reader.has(name)]
     numbers = [reader.imm(name) for _, name, _ in steps if not reader.has(name)]
     tiles = all(reader.dtype(name).name in INT32 for name in ("dst", "data", *vectors))
@@ -196,7 +220,7 @@ def _integer_operands(reader: Reader, steps: list[_Step]) -> bool:
     return bool(vectors) and tiles and whole and all(op.int_fn is not None for op, _, _ in steps)
 
 
-def _exact_steps(reader: Reader, steps: list[_Step]) -> NDArray[Any]:
+def _exact_steps(reader: Reader, steps: Sequence[_Step]) -> NDArray[Any]:
     bits = reader.raw("data")
     for op, name, reverse in steps:
         operand = operand_bits(reader, name, bits)
@@ -205,7 +229,8 @@ def _exact_steps(reader: Reader, steps: list[_Step]) -> NDArray[Any]:
     return bits
 
 
-def _operand_present(step: int) -> Callable[[Call], str | None]:
+def operand_present(step: int) -> Callable[[Call], str | None]:
+    """What finds an operand that does not go with its operator: missing, or given to one that takes none."""
     operator, operand = f"op{step}", f"operand{step}"
 
     def find(call: Call) -> str | None:
@@ -263,6 +288,13 @@ def _gpsimd_rsqrt(call: Call) -> bool:
     return call.resolved_engine() is Engine.gpsimd and "rsqrt" in (call.imm("op0"), call.imm("op1"))
 
 
+def _indirect_address(call: Call) -> str | None:
+    found = snakes(call, "dst", "data")
+    if not found or not _address_form(call):
+        return None
+    return f"{found[0]} is a view made by indirect(), which the 32-bit integer address form does not take"
+
+
 _VECTOR_EXEMPTION = "bitvec operators take integers, and so does the 32-bit integer address form"
 
 tensor_scalar = Row(
@@ -280,8 +312,8 @@ tensor_scalar = Row(
         NAME,
     ),
     operands=(
-        Operand("dst", Role.write, ON_CHIP),
-        Operand("data", Role.read, ON_CHIP),
+        Operand("dst", Role.write, ON_CHIP, indirect=True),
+        Operand("data", Role.read, ON_CHIP, indirect=True),
         Operand("operand0", Role.read, ON_CHIP, optional=True, number=True, vector=True),
         Operand("operand1", Role.read, ON_CHIP, optional=True, number=True, vector=True),
     ),
@@ -308,16 +340,17 @@ tensor_scalar = Row(
     ),
     source=f"{STUB}:1081-1159",
     limits=(
-        *tile_limits("dst", "data", "operand0", "operand1"),
+        *tile_limits("dst", "data"),
+        *placed_limits("operand0", "operand1"),
         *same_layout(f"{STUB}:1142-1143", "data", "dst"),
         *operator_limits(f"{STUB}:1096-1103", ("op0", "op1"), ("data", "operand0", "operand1", "dst")),
-        Check(number=36, source=f"{STUB}:1089", subject="operand1.kind", find=_operand_present(1)),
+        Check(number=36, source=f"{STUB}:1089", subject="operand1.kind", find=operand_present(1)),
         Check(
             number=36,
             source=f"{STUB}:1147",
             releases=SINCE_04,
             subject="operand0.kind",
-            find=_operand_present(0),
+            find=operand_present(0),
         ),
         Check(number=36, source=f"{STUB}:1099-1103", subject="operand0.number", find=_whole_numbers),
         *vector_limits(
@@ -345,12 +378,19 @@ tensor_scalar = Row(
             subject="engine.combination",
             find=_scalar_combination,
         ),
+        *indirect_limits(
+            f"{STUB}:1119-1140",
+            "dst",
+            "data",
+            engines=frozenset({Engine.vector, Engine.scalar, Engine.gpsimd}),
+            beside="data",
+        ),
+        Check(number=145, source=f"{STUB}:1124-1126", subject="data.index_form", find=_indirect_address),
     ),
     legacy=returns("tensor_scalar"),
 )
 
 
-@quiet
 def _scalar_tensor_tensor(reader: Reader) -> dict[str, Result]:
     data = reader.value("data")
     operand0 = operand_value(reader, "operand0", data)
@@ -404,20 +444,20 @@ scalar_tensor_tensor = Row(
     ),
     source=f"{STUB}:2457-2513",
     limits=(
-        *tile_limits("dst", "data", "operand0", "operand1"),
+        *tile_limits("dst", "data", "operand1"),
+        *placed_limits("operand0"),
         *same_layout(f"{STUB}:2494-2497", "data", "operand1", "dst"),
         not_both_psum("data", "operand1", f"{STUB}:2480"),
         *operator_limits(
             f"{STUB}:2472-2474", ("op0", "op1"), ("data", "operand0", "operand1", "dst"), bitvec=False
         ),
-        Check(number=36, source=f"{STUB}:2504-2507", subject="operand0.kind", find=_operand_present(0)),
+        Check(number=36, source=f"{STUB}:2504-2507", subject="operand0.kind", find=operand_present(0)),
         *vector_limits("operand0", "data", 37, f"{STUB}:2498-2499"),
     ),
     legacy=returns("scalar_tensor_tensor"),
 )
 
 
-@quiet
 def _reciprocal(reader: Reader) -> dict[str, Result]:
     return {"dst": 1 / reader.value("data")}
 

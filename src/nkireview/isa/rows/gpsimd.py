@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,15 @@ from numpy.typing import NDArray
 from nkireview.isa import alu, dtypes
 from nkireview.isa.dtypes import DataType
 from nkireview.isa.enums import Engine
-from nkireview.isa.limit import Call, Check
+from nkireview.isa.limit import Call, Check, Limit
 from nkireview.isa.release import Release, Span
-from nkireview.isa.row import Bits, Cost, Flow, Operand, Param, Reader, Result, Role, Row
+from nkireview.isa.row import REQUIRED, Bits, Cost, Flow, Operand, Param, Reader, Result, Role, Row
 from nkireview.isa.rows.arrays import affine
 from nkireview.isa.rows.common import (
     COMPARISONS,
     NAME,
     SBUF,
+    SINCE_03,
     STUB,
     STUB_2_26,
     only,
@@ -28,7 +30,32 @@ from nkireview.isa.rows.common import (
 )
 
 START = "gpsimd.start_cycles"
+OFFSET = (
+    # release-notes/components/nki.rst:425
+    Param("offset", REQUIRED, Span(Release(0, 2), Release(0, 3)), register=True),
+    Param("offset", 0, Span(until=Release(0, 2)), register=True),
+    Param("offset", 0, SINCE_03, register=True),
+)
 SECOND_GENERATION = Span(since=Release(0, 2), until=Release(0, 3))
+
+
+def integer_limits(number: int, source: str, *names: str) -> tuple[Limit, ...]:
+    """Parameters that take a 32-bit integer, or a register that holds one."""
+    return tuple(
+        Check(number=number, source=source, subject=f"{name}.value", find=_integer(name)) for name in names
+    )
+
+
+def _integer(name: str) -> Callable[[Call], str | None]:
+    def find(call: Call) -> str | None:
+        given = call.imm(name)
+        if given is None or (isinstance(given, tuple) and given[:1] == ("register",)):
+            return None
+        if isinstance(given, int) and not isinstance(given, bool) and -(2**31) <= given < 2**31:
+            return None
+        return f"{name} is {given!r}, it must be a 32-bit integer"
+
+    return find
 
 
 def _affine(reader: Reader, partitions: int) -> NDArray[np.int32]:
@@ -46,7 +73,13 @@ def _iota(reader: Reader) -> dict[str, Result]:
 
 iota = Row(
     name="iota",
-    signature=(Param("dst"), Param("pattern"), Param("offset", 0), Param("channel_multiplier", 0), NAME),
+    signature=(
+        Param("dst"),
+        Param("pattern"),
+        *OFFSET,
+        Param("channel_multiplier", 0),
+        NAME,
+    ),
     operands=(Operand("dst", Role.write, SBUF),),
     engines=only(Engine.gpsimd),
     meaning=_iota,
@@ -59,7 +92,11 @@ iota = Row(
         source=f"{STUB_2_26}:565-567",
     ),
     source=f"{STUB}:1708-1762",
-    limits=(*tile_limits("dst"), *pattern_limits("dst", f"{STUB}:1711-1715,1756")),
+    limits=(
+        *tile_limits("dst"),
+        *pattern_limits("dst", f"{STUB}:1711-1715,1756"),
+        *integer_limits(66, f"{STUB}:1761-1762", "offset", "channel_multiplier"),
+    ),
     legacy=returns("iota"),
 )
 
@@ -82,10 +119,17 @@ def _predicate(reader: Reader, partitions: int) -> NDArray[np.bool_]:
 
 
 def _as_held(number: Any, held: NDArray[Any], dtype: DataType) -> NDArray[Any]:
-    """A number as the tile holds it: rounded to its dtype, unless the tile is held unrounded."""
+    """A number as the tile holds it: a float32 rounded to its dtype, unless the tile is held unrounded."""
     if held.dtype == dtype.storage:
-        return dtypes.cast(np.asarray(number), dtype)
+        return dtypes.cast(np.asarray(number, np.float32), dtype)
     return np.asarray(number, held.dtype)
+
+
+def _false_number(call: Call) -> str | None:
+    given = call.imm("on_false_value")
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return None
+    return f"on_false_value is {given!r}, it must be a number, which the engine takes as float32"
 
 
 def _comparison(call: Call) -> str | None:
@@ -104,7 +148,7 @@ affine_select = Row(
         Param("on_true_tile"),
         Param("on_false_value"),
         Param("cmp_op", "equal"),
-        Param("offset", 0),
+        *OFFSET,
         NAME,
     ),
     orders=(
@@ -138,7 +182,9 @@ affine_select = Row(
         *tile_limits("dst", "on_true_tile"),
         *same_layout(f"{STUB}:1820-1826", "on_true_tile", "dst"),
         *pattern_limits("dst", f"{STUB}:1824-1826"),
+        *integer_limits(66, f"{STUB}:1831-1832", "offset", "channel_multiplier"),
         Check(number=66, source=f"{STUB}:1835", subject="cmp_op.kind", find=_comparison),
+        Check(number=66, source=f"{STUB}:1811", subject="on_false_value.kind", find=_false_number),
     ),
     legacy=returns("affine_select"),
 )

@@ -11,7 +11,7 @@ from nkireview.isa import act, alu
 from nkireview.isa.enums import Engine, ReduceCmd
 from nkireview.isa.limit import AtMost, Call, Check, DtypeIn, Limit
 from nkireview.isa.row import Cost, Flow, Operand, Param, Reader, Result, Role, Row
-from nkireview.isa.rows.arrays import operand_value, quiet, rows_of
+from nkireview.isa.rows.arrays import operand_value, rows_of
 from nkireview.isa.rows.common import (
     BEFORE_03,
     MIN_INTERVAL,
@@ -22,7 +22,9 @@ from nkireview.isa.rows.common import (
     STUB_2_26,
     V2,
     column_limits,
+    indirect_limits,
     only,
+    placed_limits,
     returns,
     same_layout,
     tile_limits,
@@ -30,6 +32,7 @@ from nkireview.isa.rows.common import (
 )
 
 REGISTERS = "scalar_accumulator"  # the reader's state that holds the accumulator registers, one for each lane
+IDLE = ReduceCmd.idle.name
 LANES = 128  # nki/api/nki/isa/__init__.py:1350-1352
 ACTIVATION_REDUCE_MAX = 16384  # elements a partition; reported by users of trn2, in no document
 OLD_BIAS = frozenset({"float32", "float16", "bfloat16"})
@@ -71,11 +74,12 @@ def _reduce_cmd(call: Call) -> str | None:
     return "reduce_cmd is load_reduce, must be one of idle, reset, reduce, reset_reduce"
 
 
-def _limits(source: str) -> tuple[Limit, ...]:
+def _limits(source: str, indirect: str) -> tuple[Limit, ...]:
     """What activation and activation_reduce share."""
     bias = f"{STUB}:1398-1408; release-notes/components/nki.rst:629-633"
     return (
-        *tile_limits("dst", "data", "bias", "scale", "reduce_res"),
+        *tile_limits("dst", "data", "bias", "reduce_res"),
+        *placed_limits("scale"),
         *same_layout(source, "data", "dst"),
         *vector_limits("bias", "data", 17, bias, fp32=False),
         Check(number=17, source=f"{STUB}:1406", generations=V2, subject="bias.kind", find=_bias_number),
@@ -92,6 +96,7 @@ def _limits(source: str) -> tuple[Limit, ...]:
         *column_limits("reduce_res", "data", f"{STUB}:1452"),
         Check(number=53, source=f"{SHARED}:137-205", subject="op.kind", find=_known_function),
         Check(number=61, source=f"{STUB}:1348", subject="reduce_op.kind", find=_reduce_op),
+        *indirect_limits(indirect, "dst", "data", engines=frozenset({Engine.scalar}), beside="data"),
     )
 
 
@@ -104,32 +109,47 @@ def _tf32_bias(call: Call) -> str | None:
 def _activated(reader: Reader) -> NDArray[Any]:
     data = reader.value("data")
     scale, bias = operand_value(reader, "scale", data), operand_value(reader, "bias", data)
-    if scale is not None and not (isinstance(scale, int | float) and scale == 1):
+    if type(scale) is np.ndarray or scale not in (None, 1):
         data = data * np.asarray(scale, data.dtype)
-    if bias is not None and not (isinstance(bias, int | float) and bias == 0):
+    if type(bias) is np.ndarray or bias not in (None, 0):
         data = data + np.asarray(bias, data.dtype)
-    return act.of(reader.imm("op")).fn(data)
+    return act.of(reader.imm("op")).fn(data, out=reader.room("dst", data.shape))
+
+
+def lane_results(op: alu.AluOp, output: NDArray[Any]) -> NDArray[Any]:
+    """The reduction of each partition, of shape (P,)."""
+    return alu.reduce_fn(op)(rows_of(output), (1,))
 
 
 def _sums(reader: Reader, output: NDArray[Any]) -> NDArray[Any]:
-    """The reduction of each partition, of shape (P,)."""
-    lanes = rows_of(output)
-    return alu.reduce_fn(alu.of(reader.imm("reduce_op") or "add"))(lanes, (1,))
+    return lane_results(alu.of(reader.imm("reduce_op") or "add"), output)
 
 
-@quiet
+def registers_of(reader: Reader, file: str, lanes: int) -> NDArray[Any]:
+    """A copy of the accumulator registers that the reader's state keeps under that name, at least so many."""
+    registers = np.zeros(max(LANES, lanes), reader.compute)
+    held = reader.state.get(file)
+    if held is not None:
+        registers[: held.size] = held[: registers.size]
+    return registers
+
+
 def _activation(reader: Reader) -> dict[str, Result]:
     output = _activated(reader)
     results: dict[str, Result] = {"dst": output}
-    command = reader.imm("reduce_cmd") or ReduceCmd.idle.name
-    if command == ReduceCmd.idle.name:
+    command = reader.imm("reduce_cmd") or IDLE
+    if command == IDLE:
         if reader.has("reduce_res"):
             # Kernels leave reduce_cmd out and expect the sum of this call; read literally they would get old registers.
             fresh = reader.imm("reduce_op") is not None
-            sums = _sums(reader, output) if fresh else _registers(reader, output)[: output.shape[0]]
+            sums = (
+                _sums(reader, output)
+                if fresh
+                else registers_of(reader, REGISTERS, len(output))[: len(output)]
+            )
             results["reduce_res"] = sums[:, None]
         return results
-    registers = _registers(reader, output)
+    registers = registers_of(reader, REGISTERS, len(output))
     lanes = slice(output.shape[0])
     if command in (ReduceCmd.reset.name, ReduceCmd.reset_reduce.name):
         registers[:] = 0
@@ -141,16 +161,6 @@ def _activation(reader: Reader) -> dict[str, Result]:
     return results
 
 
-def _registers(reader: Reader, output: NDArray[Any]) -> NDArray[Any]:
-    """A copy of the accumulator registers."""
-    registers = np.zeros(max(LANES, output.shape[0]), reader.compute)
-    held = reader.state.get(REGISTERS)
-    if held is not None:
-        registers[: held.size] = held[: registers.size]
-    return registers
-
-
-@quiet
 def _activation_reduce(reader: Reader) -> dict[str, Result]:
     output = _activated(reader)
     registers = np.zeros(max(LANES, output.shape[0]), reader.compute)
@@ -164,8 +174,8 @@ def _activation_reduce(reader: Reader) -> dict[str, Result]:
 
 
 _OPERANDS = (
-    Operand("dst", Role.write, ON_CHIP),
-    Operand("data", Role.read, ON_CHIP),
+    Operand("dst", Role.write, ON_CHIP, indirect=True),
+    Operand("data", Role.read, ON_CHIP, indirect=True),
     Operand("bias", Role.read, ON_CHIP, optional=True, number=True, vector=True),
     Operand("scale", Role.read, ON_CHIP, optional=True, number=True, vector=True),
     Operand("reduce_res", Role.write, ON_CHIP, optional=True, vector=True),
@@ -200,7 +210,7 @@ activation = Row(
     ),
     source=f"{STUB}:1336-1459",
     limits=(
-        *_limits(f"{STUB}:1414-1418"),
+        *_limits(f"{STUB}:1414-1418", f"{STUB}:1420-1438"),
         Check(number=61, source=f"{STUB}:1354-1358", subject="reduce_cmd.kind", find=_reduce_cmd),
     ),
     legacy=returns("activation"),
@@ -233,7 +243,7 @@ activation_reduce = Row(
     ),
     source=f"{STUB}:1461-1541",
     limits=(
-        *_limits(f"{STUB}:1414-1418"),
+        *_limits(f"{STUB}:1414-1418", f"{STUB}:1499-1517"),
         AtMost(
             number=65,
             source="awslabs/nki-autotune .claude/rules/learnings.md:32",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from nkireview.isa.enums import Engine, MatmulPerfMode, Memory
 from nkireview.isa.limit import Call, Check, DtypeIn, Equal, Limit
 from nkireview.isa.release import LEGACY, Release, Span
 from nkireview.isa.row import Bits, Cost, Engines, Flow, Operand, Param, Rate, Reader, Result, Role, Row
-from nkireview.isa.rows.arrays import quiet, rows_of
+from nkireview.isa.rows.arrays import rows_of
 from nkireview.isa.rows.common import (
     ALL,
     BEFORE_04,
@@ -28,14 +29,19 @@ from nkireview.isa.rows.common import (
     SINCE_04,
     STUB,
     STUB_2_26,
+    TENSOR_GROUP,
     V2,
     V3_UP,
     V4,
+    indirect_limits,
     returns,
+    snakes,
     tile_limits,
 )
 
+OPERANDS = ("dst", "stationary", "moving")
 INPUTS = FP8 | {"bfloat16", "float16", "tfloat32", "float32"}
+INDIRECT_INPUTS = FP8 | {"bfloat16", "float16"}
 WIDE = frozenset({"tfloat32", "float32"})
 BF16_COLUMNS_SINCE = Release(0, 5)  # release notes of NKI 0.5, lines 150-152
 VECTOR_TRANSPOSE_MAX = 32  # nki/api/nki/isa/__init__.py:858-860
@@ -146,7 +152,8 @@ def _double_row_generation(call: Call) -> str | None:
     return "perf_mode=double_row needs NeuronCore-v3 or newer" if _double_row(call) else None
 
 
-def _tiling(call: Call) -> str | None:
+def tiling(call: Call) -> str | None:
+    """Rule 54: the part of the array that a matmul uses."""
     position: Any = call.imm("tile_position") or None
     size: Any = call.imm("tile_size") or None
     if position is None and size is None:
@@ -188,7 +195,8 @@ def _rows_fit(call: Call) -> str | None:
     return f"stationary partition size {found} exceeds {rows}, the rows of tile_size"
 
 
-def _stationary_columns(call: Call) -> str | None:
+def stationary_columns(call: Call) -> str | None:
+    """Rule 71: columns of the array that the stationary operand of a matmul takes."""
     if not call.has("stationary"):
         return None
     allowed = min(call.hardware.stationary_free_max, _tile_size(call)[1])
@@ -196,7 +204,8 @@ def _stationary_columns(call: Call) -> str | None:
     return None if found <= allowed else f"stationary free size {found} exceeds {allowed}"
 
 
-def _moving_columns(call: Call) -> str | None:
+def moving_columns(call: Call) -> str | None:
+    """Rule 71: columns of the moving operand of a matmul, by what a partition of PSUM holds."""
     if not (call.has("moving") and call.has("dst")):
         return None
     dtype = call.dtype("dst")
@@ -206,7 +215,8 @@ def _moving_columns(call: Call) -> str | None:
     return None if found <= allowed else f"moving free size {found} exceeds {allowed}"
 
 
-def _result_shape(call: Call) -> str | None:
+def result_shape(call: Call) -> str | None:
+    """Rule 72: what a matmul writes."""
     if not (_both(call) and call.has("dst")):
         return None
     needed = (_columns(call, "stationary"), _columns(call, "moving"))
@@ -219,7 +229,8 @@ def _result_shape(call: Call) -> str | None:
     )
 
 
-def _one_bank(call: Call) -> str | None:
+def one_bank(call: Call) -> str | None:
+    """Rule 13: a matmul result that has to lie in one bank of PSUM."""
     if not call.has("dst") or call.memory("dst") is not Memory.psum:
         return None
     bank = call.hardware.psum_bank_bytes
@@ -229,7 +240,6 @@ def _one_bank(call: Call) -> str | None:
     return f"dst spans PSUM banks {first} to {last}, a matmul result must lie in one bank of {bank} bytes"
 
 
-@quiet
 def _matmul(reader: Reader) -> dict[str, Result]:
     if reader.imm("is_transpose") and reader.generation in V3_UP:
         moved = _moved(reader)
@@ -257,6 +267,32 @@ def _moved(reader: Reader) -> Result | None:
         return Bits(rows_of(reader.raw("stationary"))[source].T)
     values: NDArray[Any] = rows_of(reader.value("stationary"))[source].T
     return values
+
+
+def _indirect_dtype(call: Call) -> str | None:
+    for name in snakes(call, "stationary", "moving"):
+        if call.dtype(name) not in INDIRECT_INPUTS:
+            return f"{name} dtype {call.dtype(name)} is not allowed in a view made by indirect(), use 8 or 16 bits"
+    return None
+
+
+def _indirect_transpose(call: Call) -> str | None:
+    if not call.imm("is_transpose") or not snakes(call, "moving"):
+        return None
+    return "moving is a view made by indirect(), which is_transpose cannot be combined with"
+
+
+def indirect_tiling(*operands: str) -> Callable[[Call], str | None]:
+    """Rule 145: a matmul with an operand made by indirect() uses the array from its first row and column on."""
+
+    def find(call: Call) -> str | None:
+        position: Any = call.imm("tile_position") or None
+        found = snakes(call, *operands)
+        if not found or position is None or tuple(position) == (0, 0):
+            return None
+        return f"{found[0]} is a view made by indirect(), tile_position {tuple(position)} must then be (0, 0)"
+
+    return find
 
 
 def _fp32(call: Call) -> bool:
@@ -287,9 +323,9 @@ nc_matmul = Row(
         NAME,
     ),
     operands=(
-        Operand("dst", Role.accumulate, PSUM, plain_if="is_transpose"),
-        Operand("stationary", Role.read, SBUF),
-        Operand("moving", Role.read, SBUF),
+        Operand("dst", Role.accumulate, PSUM, plain_if="is_transpose", indirect=True),
+        Operand("stationary", Role.read, SBUF, indirect=True),
+        Operand("moving", Role.read, SBUF, indirect=True),
     ),
     engines=Engines(Engine.tensor, {Engine.tensor: ALL}),
     meaning=_matmul,
@@ -327,17 +363,17 @@ nc_matmul = Row(
         *tile_limits("dst", "stationary", "moving"),
         Equal(number=72, source=f"{STUB}:606-607", left="stationary.partitions", right="moving.partitions"),
         Check(number=71, source=f"{STUB}:607-610", subject="stationary.partitions", find=_rows_fit),
-        Check(number=71, source=f"{STUB}:609-610", subject="stationary.free", find=_stationary_columns),
+        Check(number=71, source=f"{STUB}:609-610", subject="stationary.free", find=stationary_columns),
         Check(
-            number=71, source=f"{STUB}:612-615; {NOTES}:150-152", subject="moving.free", find=_moving_columns
+            number=71, source=f"{STUB}:612-615; {NOTES}:150-152", subject="moving.free", find=moving_columns
         ),
-        Check(number=72, source=f"{STUB}:600-603", subject="dst.shape", find=_result_shape),
+        Check(number=72, source=f"{STUB}:600-603", subject="dst.shape", find=result_shape),
         Check(
             number=13,
             source=f"{STUB}:612-613; nki/guides/architecture/trainium_inferentia2_arch.rst:169-170",
             generations=BEFORE_V4,
             subject="dst.span",
-            find=_one_bank,
+            find=one_bank,
         ),
         DtypeIn(number=29, source=f"{STUB}:575-585", operand="stationary", allowed=INPUTS),
         DtypeIn(number=29, source=f"{STUB}:575-585", operand="moving", allowed=INPUTS),
@@ -369,8 +405,18 @@ nc_matmul = Row(
             find=_double_row_generation,
         ),
         Check(
-            number=54, source=f"{STUB}:513-534; {STUB_2_26}:927-933", subject="tile_size.tiling", find=_tiling
+            number=54, source=f"{STUB}:513-534; {STUB_2_26}:927-933", subject="tile_size.tiling", find=tiling
         ),
+        *indirect_limits(
+            f"{STUB}:640-660",
+            *OPERANDS,
+            engines=frozenset({Engine.tensor}),
+            beside="stationary",
+            group=TENSOR_GROUP,
+        ),
+        Check(number=145, source=f"{STUB}:647-651", subject="stationary.index_dtype", find=_indirect_dtype),
+        Check(number=145, source=f"{STUB}:644", subject="moving.index_transpose", find=_indirect_transpose),
+        Check(number=145, source=f"{STUB}:645-647", subject="dst.tiling", find=indirect_tiling(*OPERANDS)),
     ),
     legacy=returns("nc_matmul"),
 )
@@ -428,13 +474,12 @@ def _matmul_transpose(call: Call) -> bool:
     return call.hardware.generation in V2 and call.resolved_engine() is Engine.tensor
 
 
-@quiet
 def _transpose(reader: Reader) -> dict[str, Result]:
     if reader.generation in V2 and reader.engine is Engine.tensor:
         # A matmul with an identity: 0 * NaN and 0 * inf spread over the row.
         data = rows_of(reader.value("data"))
         return {"dst": data.T @ np.eye(data.shape[0], dtype=reader.compute)}
-    if reader.dtype("dst") == reader.dtype("data"):
+    if reader.dtype("dst") is reader.dtype("data"):
         return {"dst": Bits(rows_of(reader.raw("data")).T)}
     return {"dst": rows_of(reader.value("data")).T}
 

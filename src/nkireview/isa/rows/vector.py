@@ -1,8 +1,8 @@
-"""Scans, reductions, statistics and searches of the Vector engine."""
+"""Scans, reductions, statistics and shuffles of the Vector engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,30 +10,30 @@ from numpy.typing import NDArray
 
 from nkireview.isa import alu
 from nkireview.isa.enums import Engine
-from nkireview.isa.limit import AtLeast, AtMost, Call, Check, DtypeIn, Exactly, Limit, MultipleOf
-from nkireview.isa.release import Release
-from nkireview.isa.row import Cost, Flow, Operand, Param, Rate, Reader, Result, Role, Row
+from nkireview.isa.limit import AtMost, Call, Check, Equal, Exactly, MultipleOf, SameDtype
+from nkireview.isa.release import Release, Span
+from nkireview.isa.row import Bits, Cost, Flow, Legacy, Operand, Param, Rate, Reader, Result, Role, Row
 from nkireview.isa.rows.arrays import (
     bit_pattern,
-    quiet,
     rows_of,
     spread,
     stored_bits,
 )
 from nkireview.isa.rows.common import (
-    BEFORE_04,
     MIGRATION,
     MIN_INTERVAL,
     NAME,
     ON_CHIP,
-    SINCE_04,
     STUB,
     STUB_2_26,
     all_dtypes,
+    indirect_limits,
     known_op,
+    native_limits,
     not_both_psum,
     only,
     operator_limits,
+    partition_limits,
     returns,
     same_layout,
     same_partitions,
@@ -42,9 +42,11 @@ from nkireview.isa.rows.common import (
 )
 
 REAL_AXES_SINCE = Release(0, 3)  # nki/migration/index.rst:514-522
-TOP = 8  # values that max8 and nc_find_index8 handle: nki/api/nki/isa/__init__.py:2415-2424
-SEARCH_MAX = 16384  # elements a partition: nki/api/nki/isa/__init__.py:2422,3177
-SEARCH_DIMS, OLD_SEARCH_DIMS = 3, 5  # nki/api/nki/isa/__init__.py:2421, before NKI 0.4 five
+SHUFFLED = (
+    32  # partitions of a quadrant, and entries of a shuffle mask: nki/api/nki/isa/__init__.py:2056-2061
+)
+KEEP = 255  # the entry that leaves a partition as it is: nki/api/nki/isa/__init__.py:2059
+LEGACY_ONLY = Span(until=Release(0, 2))
 STATISTICS = 6  # nki/api/nki/isa/__init__.py:1943-1950
 UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -55,7 +57,6 @@ UFUNCS: dict[str, np.ufunc] = {
 }
 
 
-@quiet
 def _scan(reader: Reader) -> dict[str, Result]:
     data0 = reader.value("data0")
     left, right = rows_of(data0), rows_of(reader.value("data1"))
@@ -155,8 +156,10 @@ tensor_tensor_scan = Row(
 
 def reduced_axes(axis: Any, dims: int, release: Release) -> tuple[int, ...]:
     """The axes that tensor_reduce reduces, not negative, in order; a tile has `dims` dimensions."""
+    if dims == 2 and axis == 1:
+        return (1,)
     axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
-    if release < REAL_AXES_SINCE and axes == (1,) and dims > 2:
+    if axes == (1,) and dims > 2 and release < REAL_AXES_SINCE:
         return (dims - 1,)
     return tuple(sorted(index + dims if index < 0 else index for index in axes))
 
@@ -222,7 +225,10 @@ tensor_reduce = Row(
         Param("keepdims", False),
         NAME,
     ),
-    operands=(Operand("dst", Role.write, ON_CHIP), Operand("data", Role.read, ON_CHIP)),
+    operands=(
+        Operand("dst", Role.write, ON_CHIP, indirect=True),
+        Operand("data", Role.read, ON_CHIP, indirect=True),
+    ),
     engines=only(Engine.vector),
     meaning=_reduce,
     flow={"dst": Flow.row},
@@ -247,12 +253,14 @@ tensor_reduce = Row(
         Check(number=8, source=f"{STUB}:1211-1213", subject="dst.free", find=_reduced_size),
         *operator_limits(f"{STUB}:1188-1190", ("op",), ("data", "dst"), reduction=True),
         Check(number=36, source=f"{STUB}:1179-1181", subject="negate.op", find=_negated_bits),
+        *indirect_limits(
+            f"{STUB}:1215-1230", "dst", "data", engines=frozenset({Engine.vector}), beside="data"
+        ),
     ),
     legacy=returns("tensor_reduce"),
 )
 
 
-@quiet
 def _statistics(reader: Reader) -> dict[str, Result]:
     rows = rows_of(reader.value("data"))
     result = np.zeros((rows.shape[0], STATISTICS), reader.compute)
@@ -296,7 +304,6 @@ bn_stats = Row(
 )
 
 
-@quiet
 def _aggregate(reader: Reader) -> dict[str, Result]:
     rows = rows_of(reader.value("data"))
     count, mean, spread_sum = (rows[:, part::3] for part in range(3))
@@ -331,81 +338,104 @@ bn_aggr = Row(
 )
 
 
-def _top8(reader: Reader) -> dict[str, Result]:
-    rows = rows_of(reader.value("src"))
-    largest = np.partition(rows, rows.shape[1] - TOP, axis=1)[:, -TOP:]
-    return {"dst": np.sort(largest, axis=1)[:, ::-1]}
+class _Shuffled(Operand):
+    """A destination whose old content matters where the mask keeps partitions as they are."""
+
+    def role_in(self, immediates: Mapping[str, Any]) -> Role:
+        """See `Operand.role_in`."""
+        mask = immediates.get("shuffle_mask")
+        return self.role if not isinstance(mask, tuple | list) or KEEP in mask else Role.write
 
 
-def _search_limits(data: str, source: str) -> tuple[Limit, ...]:
-    """Rule 65 for the tile that is searched."""
-    return (
-        AtLeast(number=65, source=source, subject=f"{data}.free", bound=TOP),
-        AtMost(number=65, source=source, subject=f"{data}.free", bound=SEARCH_MAX),
-        AtMost(number=65, source=source, releases=SINCE_04, subject=f"{data}.dims", bound=SEARCH_DIMS),
-        AtMost(number=65, source=source, releases=BEFORE_04, subject=f"{data}.dims", bound=OLD_SEARCH_DIMS),
-        same_partitions("dst", data),
-        Exactly(number=8, source=source, subject="dst.free", bound=TOP),
-    )
+def _shuffle(reader: Reader) -> dict[str, Result]:
+    mask = [int(entry) for entry in reader.imm("shuffle_mask")]
+    same = reader.dtype("src") == reader.dtype("dst")
+    look = reader.raw if same else reader.value
+    src = rows_of(look("src"))
+    wanted = [(lane, mask[lane % SHUFFLED]) for lane in range(reader.shape("dst")[0])]
+    moved = [(lane, lane - lane % SHUFFLED + entry) for lane, entry in wanted if entry != KEEP]
+    if any(lane >= len(src) for _, lane in moved):
+        raise ValueError(
+            f"shuffle_mask reads partition {max(lane for _, lane in moved)} of src, which has {len(src)}"
+        )
+    kept = len(moved) < len(wanted)
+    result = rows_of(look("dst")).copy() if kept else np.empty((len(wanted), src.shape[1]), src.dtype)
+    result[[lane for lane, _ in moved]] = src[[lane for _, lane in moved]]
+    return {"dst": Bits(result) if same else result}
 
 
-max8 = Row(
-    name="max8",
-    signature=(Param("dst"), Param("src"), NAME),
-    operands=(Operand("dst", Role.write, ON_CHIP), Operand("src", Role.read, ON_CHIP)),
+def _shuffle_mask(call: Call) -> str | None:
+    mask = call.imm("shuffle_mask")
+    if not isinstance(mask, tuple | list) or len(mask) != SHUFFLED:
+        count = f"has {len(mask)} entries" if isinstance(mask, tuple | list) else f"is {mask}"
+        return f"shuffle_mask {count}, must be a list of {SHUFFLED} partitions"
+    for at, entry in enumerate(mask):
+        if not isinstance(entry, int) or not (0 <= entry < SHUFFLED or entry == KEEP):
+            return f"shuffle_mask[{at}] is {entry}, must be 0 to {SHUFFLED - 1}, or {KEEP} to keep dst"
+    return None
+
+
+def _shuffled_partitions(call: Call) -> str | None:
+    if _shuffle_mask(call) or not (call.has("src") and call.has("dst")):
+        return None
+    mask, held = call.imm("shuffle_mask"), call.measure("src", "partitions")
+    for lane in range(call.measure("dst", "partitions")):
+        entry = mask[lane % SHUFFLED]
+        if entry != KEEP and lane - lane % SHUFFLED + entry >= held:
+            return f"partition {lane} of dst takes partition {lane - lane % SHUFFLED + entry} of src, which has {held}"
+    return None
+
+
+def _shuffle_start(operand: str) -> Callable[[Call], str | None]:
+    def find(call: Call) -> str | None:
+        if not (call.has("src") and call.has("dst")):
+            return None
+        most = max(call.measure(name, "partitions") for name in ("src", "dst"))
+        active, start = -(-most // SHUFFLED) * SHUFFLED, call.measure(operand, "start")
+        if not 1 <= active <= call.hardware.partitions:
+            return None
+        allowed = call.hardware.start_partitions(active)
+        if start in allowed:
+            return None
+        places = ", ".join(map(str, allowed))
+        return (
+            f"{operand} starts at partition {start}, a shuffle of {active} partitions may start at {places}"
+        )
+
+    return find
+
+
+nc_stream_shuffle = Row(
+    name="nc_stream_shuffle",
+    signature=(Param("dst"), Param("src"), Param("shuffle_mask"), NAME),
+    orders=((LEGACY_ONLY, ("src", "dst", "shuffle_mask", "name")),),
+    operands=(_Shuffled("dst", Role.accumulate, ON_CHIP), Operand("src", Role.read, ON_CHIP)),
     engines=only(Engine.vector),
-    meaning=_top8,
-    flow={"dst": Flow.row},
+    meaning=_shuffle,
+    flow={"dst": Flow.select},
     cost=Cost(
-        subject="src", per_element=1.0, minimum=MIN_INTERVAL, formula="N", source=f"{STUB_2_26}:671-675"
+        subject="src",
+        per_element=1.0,
+        minimum=MIN_INTERVAL,
+        formula="max(MIN_II, N)",
+        source=f"{STUB_2_26}:991-995",
     ),
-    source=f"{STUB}:2415-2432",
-    limits=(*tile_limits("dst", "src"), *_search_limits("src", f"{STUB}:2421-2427")),
-    legacy=returns("max8"),
-)
-
-
-def _find8(reader: Reader) -> dict[str, Result]:
-    data, wanted = rows_of(reader.value("data")), rows_of(reader.value("vals"))
-    dtype = reader.dtype("dst")
-    unsigned = np.dtype(f"u{dtype.storage.itemsize}")
-    found = np.full(wanted.shape, np.iinfo(unsigned).max, unsigned)
-    for slot in range(wanted.shape[1]):
-        value = wanted[:, slot : slot + 1]
-        # The n-th of equal values takes the n-th place where data holds it.
-        earlier = (wanted[:, :slot] == value).sum(axis=1)
-        matches = data == value
-        here = matches & (np.cumsum(matches, axis=1, dtype=np.int32) == earlier[:, None] + 1)
-        lanes = here.any(axis=1)
-        found[lanes, slot] = here[lanes].argmax(axis=1)
-    return {"dst": stored_bits(found, dtype)}
-
-
-nc_find_index8 = Row(
-    name="nc_find_index8",
-    signature=(Param("dst"), Param("data"), Param("vals"), NAME),
-    operands=(
-        Operand("dst", Role.write, ON_CHIP),
-        Operand("data", Role.read, ON_CHIP),
-        Operand("vals", Role.read, ON_CHIP),
-    ),
-    engines=only(Engine.vector),
-    meaning=_find8,
-    flow={"dst": Flow.row},
-    cost=Cost(
-        subject="data", per_element=1.0, minimum=MIN_INTERVAL, formula="N", source=f"{STUB_2_26}:746-750"
-    ),
-    source=f"{STUB}:3169-3191",
+    source=f"{STUB}:2052-2085",
     limits=(
-        *tile_limits("dst", "data", "vals"),
-        *_search_limits("data", f"{STUB}:3175-3179"),
-        same_partitions("vals", "data"),
-        Exactly(number=8, source=f"{STUB}:3177-3178", subject="vals.free", bound=TOP),
-        DtypeIn(
-            number=46, source=f"{STUB}:3178-3179", operand="dst", allowed=frozenset({"uint16", "uint32"})
+        *partition_limits("dst", "src"),
+        *(
+            Check(number=2, source=f"{STUB}:2069-2080", subject=f"{name}.start", find=_shuffle_start(name))
+            for name in ("dst", "src")
+        ),
+        *native_limits("dst", "src"),
+        SameDtype(number=45, source=f"{STUB}:2067", left="dst", right="src"),
+        Equal(number=8, source=f"{STUB}:2068", left="dst.free", right="src.free"),
+        Check(number=0, source=f"{STUB}:2057-2059", subject="shuffle_mask.entries", find=_shuffle_mask),
+        Check(
+            number=115, source=f"{STUB}:2058-2062", subject="shuffle_mask.range", find=_shuffled_partitions
         ),
     ),
-    legacy=returns("nc_find_index8"),
+    legacy=Legacy("nc_stream_shuffle", "dst"),
 )
 
 
@@ -414,6 +444,5 @@ ROWS = (
     tensor_reduce,
     bn_stats,
     bn_aggr,
-    max8,
-    nc_find_index8,
+    nc_stream_shuffle,
 )

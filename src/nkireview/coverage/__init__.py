@@ -1,0 +1,1 @@
+"""How much of the language is supported, and what proves it."""

@@ -1,0 +1,1 @@
+"""Launching a kernel from the user's own process: trace, verify, execute, arrays back."""

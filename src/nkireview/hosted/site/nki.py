@@ -1,0 +1,5 @@
+"""What `import nki` finds in processes that a hosted script starts."""
+
+from nkireview.hosted.install import install
+
+install()
