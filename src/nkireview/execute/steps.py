@@ -142,12 +142,16 @@ class Step:
                 result = stored(core, name, result, target)
         except MEANINGLESS as error:
             raise NoMeaningError("no meaning", str(error) or type(error).__name__) from error
+        cell = target.cell
+        store = cell.store
         if not target.plain:
             target.put(result)
         elif result is not values.placed:
-            target.target()[...] = result
-        cell = target.cell
-        if cell.store.defined is not None:
+            # The lines of `target`, without the call.
+            view = None if store.block is None else store.block.writes.get(form)
+            store.loaded = None
+            (target.target() if view is None else view)[...] = result
+        if store.defined is not None:
             target.settle(None)
         if cell.psum:
             psum.note(target, self.writer)

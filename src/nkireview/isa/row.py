@@ -218,7 +218,10 @@ class Reader(Protocol):
 
 Result = NDArray[Any] | Bits
 Meaning = Callable[[Reader], dict[str, Result]]
-"""From operands to results: by written operand, and by the parameters of `Row.registers` a number."""
+"""From operands to results: by written operand, and by the parameters of `Row.registers` a number.
+
+Infinities and NaN are results: who calls one silences NumPy's floating-point warnings, as `execute` does.
+"""
 
 Reach = Callable[[Reader, Mapping[str, NDArray[np.bool_]]], NDArray[np.bool_]]
 """From a call and the definedness of the tiles that are not fully defined to that of a result, in element order."""

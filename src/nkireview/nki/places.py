@@ -40,9 +40,9 @@ class Places:
         self._tails: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}
         self.sources: list[Source] = []
 
-    def here(self) -> int:
-        """The place of the call that led into our own code."""
-        frame: FrameType | None = sys._getframe(1)
+    def here(self, depth: int = 1) -> int:
+        """The place of the call that led into our own code; depth: how many of its frames are known to be on top."""
+        frame: FrameType | None = sys._getframe(depth)
         codes = self._codes
         while frame is not None:
             known = codes.get(id(frame.f_code)) or self._code(frame.f_code)

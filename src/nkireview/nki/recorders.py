@@ -159,7 +159,8 @@ def recorder(row: Row) -> Callable[..., Any]:
                 raw = any(name in ENUMS and _is_number(value) for name, value in given.items())
                 if not raw and parameters >= given.keys():
                     trace.prepared[found] = call
-        index = trace.builder.record(call, accesses, trace.places.here())
+        # The frames of `here`, of this function and of its caller.
+        index = trace.builder.record(call, accesses, trace.places.here(3))
         if trace.on_append is not None:
             trace.on_append(index)
         return index
