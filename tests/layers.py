@@ -20,5 +20,6 @@ def held(outcome: Outcome, *layers: str) -> None:
     """Skip the test where this machine lacks a layer; the outcome must then say so, with the system's reason."""
     for layer in layers:
         if layer not in outcome.held:
-            assert any(each.startswith(f"{layer}: ") for each in outcome.not_held)
-            pytest.skip(f"{WHY[layer]}; every report lists it under 'Not held': {outcome.not_held}")
+            reasons = [each for each in outcome.not_held if each.startswith(f"{layer}: ")]
+            assert reasons
+            pytest.skip(f"{WHY[layer]}; this machine answers: {reasons[0]}")

@@ -144,13 +144,8 @@ class Step:
             raise NoMeaningError("no meaning", str(error) or type(error).__name__) from error
         cell = target.cell
         store = cell.store
-        if not target.plain:
+        if result is not values.placed:
             target.put(result)
-        elif result is not values.placed:
-            # The lines of `target`, without the call.
-            view = None if store.block is None else store.block.writes.get(form)
-            store.loaded = None
-            (target.target() if view is None else view)[...] = result
         if store.defined is not None:
             target.settle(None)
         if cell.psum:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from nkireview.isa import dtypes
 from nkireview.isa.enums import DgeMode, Engine, Memory, OobMode
 from nkireview.isa.limit import Call, Check, Equal, SameDtype
-from nkireview.isa.release import Release, Span
+from nkireview.isa.release import ALWAYS, Release, Span
 from nkireview.isa.row import Bits, Cost, Engines, Flow, Operand, Param, Reader, Result, Role, Row
 from nkireview.isa.rows.common import (
     BEFORE_03,
@@ -127,6 +127,13 @@ def _gather(find: Callable[[Call], str | None]) -> Callable[[Call], str | None]:
         return None if text is None else f"{text} in an indirect transpose"
 
     return checked
+
+
+def _gather_limit(
+    subject: str, find: Callable[[Call], str | None], source: str, releases: Span = ALWAYS
+) -> Check:
+    """Rule 81 for a gather."""
+    return Check(number=81, source=source, releases=releases, subject=subject, find=_gather(find))
 
 
 def _gather_rank(call: Call) -> str | None:
@@ -285,56 +292,14 @@ dma_transpose = Row(
         Check(number=84, source=f"{STUB}:891-908", subject="dst.index", find=_scatters),
         *index_limits(f"{STUB}:897-904", "src", column=False),
         *descriptor_limits("src"),
-        Check(number=81, source=f"{STUB}:896", subject="src.gather_dtype", find=_gather(_two_bytes)),
-        Check(
-            number=81,
-            source=f"{STUB_2_28}:604",
-            releases=BEFORE_03,
-            subject="src.gather_rank",
-            find=_gather(_gather_rank),
-        ),
-        Check(
-            number=81,
-            source=f"{STUB}:894",
-            releases=SINCE_03,
-            subject="src.gather_middle",
-            find=_gather(_gather_middle),
-        ),
-        Check(
-            number=81,
-            source=f"{NOTES}:253",
-            releases=BEFORE_04,
-            subject="src.gather_last",
-            find=_gather(_exact_last),
-        ),
-        Check(
-            number=81,
-            source=f"{STUB}:895",
-            releases=SINCE_04,
-            subject="src.gather_last",
-            find=_gather(_short_last),
-        ),
-        Check(
-            number=81,
-            source=f"{STUB}:900",
-            releases=SINCE_03,
-            subject="src.gather_rows",
-            find=_gather(_gathered_rows),
-        ),
-        Check(
-            number=81,
-            source=f"{STUB_2_28}:607-608",
-            releases=BEFORE_03,
-            subject="src.index_shape",
-            find=_gather(_one_column),
-        ),
-        Check(
-            number=81,
-            source=f"{STUB}:898-902",
-            releases=SINCE_03,
-            subject="src.index_shape",
-            find=_gather(_index_shape),
-        ),
+        _gather_limit("src.gather_dtype", _two_bytes, f"{STUB}:896"),
+        _gather_limit("src.gather_rank", _gather_rank, f"{STUB_2_28}:604", BEFORE_03),
+        _gather_limit("src.gather_middle", _gather_middle, f"{STUB}:894", SINCE_03),
+        _gather_limit("src.gather_last", _exact_last, f"{NOTES}:253", BEFORE_04),
+        _gather_limit("src.gather_last", _short_last, f"{STUB}:895", SINCE_04),
+        _gather_limit("src.gather_rows", _gathered_rows, f"{STUB}:900", SINCE_03),
+        _gather_limit("src.index_shape", _one_column, f"{STUB_2_28}:607-608", BEFORE_03),
+        _gather_limit("src.index_shape", _index_shape, f"{STUB}:898-902", SINCE_03),
         Check(number=46, source=f"{STUB}:903", subject="src.index_dtype", find=_gather(_index_dtype)),
         Check(number=70, source=f"{STUB}:1014-1016", subject="oob_mode.index", find=_skips("src")),
         Check(
