@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nkireview.hardware import Hardware
 from nkireview.isa.dtypes import DataType
 from nkireview.isa.enums import Memory as Region
-from nkireview.program.interning import Classes, intern
+from nkireview.program.interning import Classes, intern, padded
 from nkireview.program.program import MEMORIES, Program
 
 Ints = NDArray[np.int64]
@@ -55,7 +55,7 @@ def geometry(program: Program, kinds: Sequence[DataType], hardware: Hardware) ->
     columns = program.columns
     sizes = np.array([kind.storage.itemsize for kind in kinds], dtype=np.int64)
     on_chip = np.array([region.on_chip for region in MEMORIES])[columns.buffer_memory]
-    dims = np.stack(_padded(columns.dim_at, columns.dim, 1), axis=-1)
+    dims = np.stack(padded(columns.dim_at, columns.dim, 1), axis=-1)
     rows = np.where(on_chip, dims[:, 0], 1)
     row_bytes = np.prod(dims[:, 1:], axis=1) * np.where(on_chip, 1, dims[:, 0]) * sizes[columns.buffer_dtype]
     unit = sizes[columns.buffer_dtype]
@@ -88,20 +88,8 @@ def geometry(program: Program, kinds: Sequence[DataType], hardware: Hardware) ->
         columns.access_base,
         columns.access_partition,
         np.diff(columns.axis_at),
-        *_padded(columns.axis_at, columns.axis_stride, 0),
-        *_padded(columns.axis_at, columns.axis_count, 1),
+        *padded(columns.axis_at, columns.axis_stride, 0),
+        *padded(columns.axis_at, columns.axis_count, 1),
     ]
     forms = intern(accesses, columns.accesses)
     return Geometry(on_chip, rows, row_bytes, unit, row_stride, offset, arena, tuple(arenas), layouts, forms)
-
-
-def _padded(offsets: Ints, flat: Ints, padding: int) -> list[Ints]:
-    """A ragged table as columns, short rows padded at the end; at least one column."""
-    ranks = np.diff(offsets)
-    padded = []
-    for at in range(max(int(ranks.max(initial=0)), 1)):
-        column = np.full(len(ranks), padding, np.int64)
-        there = ranks > at
-        column[there] = flat[offsets[:-1][there] + at]
-        padded.append(column)
-    return padded

@@ -20,11 +20,12 @@ from nkireview.execute.poison import Poison
 from nkireview.execute.reader import Values
 from nkireview.execute.registers import RegisterFile
 from nkireview.execute.result import Execution, Fault, FaultLog, NoMeaningError
-from nkireview.execute.steps import NOTHING, Core, Missing, Step, step_of
+from nkireview.execute.step import NOTHING, Core, Step
+from nkireview.execute.steps import Missing, step_of
 from nkireview.execute.storage import Operand, Origin
 from nkireview.isa.release import Release
 from nkireview.isa.row import Row
-from nkireview.program.interning import by_opcode, intern
+from nkireview.program.interning import by_opcode, intern, padded
 from nkireview.program.model import Loop, Stream
 from nkireview.program.program import ENGINES, Program
 
@@ -306,7 +307,8 @@ class Machine:
     def _distinct_steps(self) -> tuple[list[int], list[Step | Missing]]:
         """For each instruction the number of its step, and the steps."""
         program, columns = self._program, self._program.columns
-        distinct = intern([columns.opcode, columns.immediates, columns.engine], columns.instructions)
+        kinds = _operand_kinds(program)
+        distinct = intern([columns.opcode, columns.immediates, columns.engine, *kinds], columns.instructions)
         steps: list[Step | Missing] = []
         for index in distinct.first.tolist():
             opcode = program.opcodes[columns.opcode[index]]
@@ -351,3 +353,23 @@ class Machine:
                     used = accesses[:, at]
                     written[program.columns.access_buffer[used[used >= 0]]] = True
         return written
+
+
+def _operand_kinds(program: Program) -> list[NDArray[np.int64]]:
+    """For each position of an operand: by instruction, the class of its shape, dtype and memory; -1 for none."""
+    columns = program.columns
+    shapes = [
+        columns.access_dtype,
+        columns.buffer_memory[columns.access_buffer],
+        columns.access_partition,
+        np.diff(columns.axis_at),
+        *padded(columns.axis_at, columns.axis_count, 1),
+    ]
+    kinds = intern(shapes, columns.accesses).of
+    found = []
+    for column in padded(columns.operand_at, columns.operand, -1):
+        kind = np.full(len(column), -1, np.int64)
+        given = column >= 0
+        kind[given] = kinds[column[given]]
+        found.append(kind)
+    return found

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nkireview.execute.result import FaultLog, NoMeaningError
-from nkireview.execute.steps import Core, Operands, Seen, Step, Write
+from nkireview.execute.step import Core, Operands, Seen, Step, Write
 
 Place = tuple[int, int]
 """Who takes part: (rank, core)."""

@@ -53,9 +53,11 @@ class Memory:
         self._arenas: dict[int, Store] = {}
         self._alive: dict[int, dict[int, Cell]] = {}  # arena -> buffers in it that are in use
         self._layouts: list[Layout | None] = [None] * len(self._geometry.layouts)
-        self._forms: list[Form | None] = [None] * len(self._geometry.forms)
+        self._forms: list[Form | None] = [None] * (len(self._geometry.forms) + 1)
         self._layout_of: list[int] = self._geometry.layouts.of.tolist()
-        self._form_of: list[int] = self._geometry.forms.of.tolist()
+        form_of = self._geometry.forms.of.copy()
+        form_of[list(program.extras)] = len(self._forms) - 1  # one that is never made
+        self._form_of: list[int] = form_of.tolist()
         self._arena_of: list[int] = self._geometry.arena.tolist()
         self._access_buffer: list[int] = columns.access_buffer.tolist()
         self._region: list[int] = columns.buffer_memory.tolist()
@@ -69,16 +71,19 @@ class Memory:
         registers: those of the stream that asks.
         """
         found = self.operands[access]
+        if found is not None:
+            return found
+        form = self._forms[self._form_of[access]]
+        if form is None and access in self._extras:
+            return self._moving(access, registers)
+        buffer = self._access_buffer[access]
+        cell = self._cells[buffer] or self.cell(buffer)
+        if form is None:
+            form = self._resolve(access, cell)
+        found = cell.operands.get(form)
         if found is None:
-            if access in self._extras:
-                return self._moving(access, registers)
-            buffer = self._access_buffer[access]
-            cell = self._cells[buffer] or self.cell(buffer)
-            form = self._forms[self._form_of[access]] or self._resolve(access, cell)
-            found = cell.operands.get(form)
-            if found is None:
-                found = cell.operands[form] = Operand(cell, form, access)
-            self.operands[access] = found
+            found = cell.operands[form] = Operand(cell, form, access)
+        self.operands[access] = found
         return found
 
     def _moving(self, access: int, registers: RegisterFile | None) -> Operand:

@@ -22,20 +22,20 @@ from nkireview.program.program import Program
 class Recipe(Protocol):
     """What is the same in all instructions that a step stands for.
 
-    slots: the position of each operand. engines: the engines found so far, by the forms of the operands.
+    slots: the position of each operand. asked: the engine that the call names; engine: the one that runs it, None
+    until somebody asks.
     """
 
     row: Row
     slots: dict[str, int]
     asked: Engine
-    engines: dict[tuple[object, ...], Engine]
+    engine: Engine | None
 
 
 class Values:
     """A `row.Reader` of stored values; `bind` moves it to the next instruction.
 
-    imm: see `row.Reader`; None where the call had nothing there. target: what alone is written, and may be at any
-    time; placed: the view of it that was handed out.
+    imm: see `row.Reader`; None where the call had nothing there.
     """
 
     _recipe: Recipe
@@ -58,8 +58,6 @@ class Values:
         self.state = state
         self.peers: tuple[Values, ...] = (self,)
         self.position = 0
-        self.target: Operand | None = None
-        self.placed: NDArray[Any] | None = None
         self._hardware = hardware
         self._formats = formats
         self._program = program
@@ -68,17 +66,14 @@ class Values:
         """Look at another instruction."""
         self._recipe, self._operands, self.immediates = recipe, operands, immediates
         self._slots, self.imm = recipe.slots, immediates.get
-        self.target = self.placed = None
 
     @property
     def engine(self) -> Engine:
         """The engine that runs the instruction."""
         recipe = self._recipe
-        key = tuple([operand and operand.form for operand in self._operands])
-        found = recipe.engines.get(key)
-        if found is None:
-            found = recipe.engines[key] = recipe.row.engines.resolve(self._call())
-        return found
+        if recipe.engine is None:
+            recipe.engine = recipe.row.engines.resolve(self._call())
+        return recipe.engine
 
     def _call(self) -> CallView:
         recipe, program, tiles = self._recipe, self._program, {}
@@ -125,14 +120,6 @@ class Values:
         """See `row.Reader`."""
         return self.operand(name).form.shape
 
-    def room(self, name: str, shape: tuple[int, ...]) -> NDArray[Any] | None:
-        """See `row.Reader`: the place of the one result itself, where it is stored as it is computed."""
-        target = self.target
-        if target is None or not target.form.exact or target.form.shape != shape or not target.plain:
-            return None
-        self.placed = target.target()
-        return self.placed
-
     def operand(self, name: str) -> Operand:
         """The operand of that name; LookupError where it is no tile."""
         at = self._slots.get(name)
@@ -154,7 +141,7 @@ class MaskValues(Values):
         self.__dict__.update(values.__dict__)
         self.state = {name: array.copy() for name, array in values.state.items()}
         self.peers = (self,)
-        self.imm, self.target = self._shown, None
+        self.imm = self._shown
         self._masks = masks
         self._real = real
         self._defined = defined

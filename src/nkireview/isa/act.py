@@ -27,7 +27,7 @@ class Activation:
 
     ``fn(x)`` takes float32 or float64 values and returns an array of the same dtype and shape; with ``needs``
     it is ``fn(x, parameter)``: a number or an array that broadcasts against ``x``, named as in ``activate2``.
-    ``out`` is where the result may be computed, of the dtype and shape of ``x``. Overflow to inf and NaN outside
+    ``ufunc`` is ``fn`` where that is one function of NumPy. Overflow to inf and NaN outside
     the domain are results, as they are on the engine: the caller silences NumPy's warnings of them.
     ``valid_range`` is the documented input range, ends included, None for all reals; ``symmetric`` means that
     the range holds for ``|x|``. Outside it the engine's result is invalid, while ``fn`` stays the exact
@@ -42,6 +42,7 @@ class Activation:
     generations: tuple[str, ...]
     releases: Span
     source: str
+    ufunc: np.ufunc | None = None
 
 
 def _sigmoid(x: Array) -> Array:
@@ -131,12 +132,8 @@ def _row(
     releases: Span = ALWAYS,
     source: str = _TABLE,
 ) -> Activation:
-    direct = compute if isinstance(compute, np.ufunc) else None
-
-    def fn(x: npt.ArrayLike, *parameters: npt.ArrayLike, out: Array | None = None) -> Array:
+    def fn(x: npt.ArrayLike, *parameters: npt.ArrayLike) -> Array:
         array = compute_array(x, name)
-        if out is not None and direct is not None:
-            return np.asarray(direct(array, out=out))
         result = compute(array, *parameters)
         return (
             result
@@ -144,7 +141,8 @@ def _row(
             else np.asarray(result, array.dtype)
         )
 
-    return Activation(name, fn, valid_range, symmetric, needs, generations, releases, source)
+    ufunc = compute if isinstance(compute, np.ufunc) else None
+    return Activation(name, fn, valid_range, symmetric, needs, generations, releases, source, ufunc)
 
 
 ACTIVATIONS = (

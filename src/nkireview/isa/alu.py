@@ -35,7 +35,7 @@ class AluOp:
     float64 arrays and keep that dtype (comparisons and logical operators give 1.0 or 0.0 in it), bitvec
     operators take integer arrays as bit patterns and keep theirs. Arrays broadcast; one of the two operands
     may be a Python number or 0-d and then follows the dtype of the other. Unary operators ignore ``y``.
-    Arithmetic operators take ``out`` as well, where the result may be computed if it is float32.
+    ``ufunc`` is what ``fn`` is on arrays of one dtype, where that is one function of NumPy.
     ``int_fn`` is the exact 32-bit integer form of GpSimd, with wrap-around, where there is one.
     ``reduce`` says whether the operator table calls it a legal reduction; ``identity`` is the value an
     accumulator is reset to, None where the operator does not accumulate (abs_max and abs_min do, in activate2
@@ -53,6 +53,7 @@ class AluOp:
     releases: Span
     source: str
     int_fn: Function | None = None
+    ufunc: np.ufunc | None = None
 
     @property
     def generations(self) -> tuple[str, ...]:
@@ -90,17 +91,13 @@ def _common_dtype(name: str, operands: tuple[Operand, ...]) -> np.dtype[Any]:
 
 
 def _arithmetic(name: str, compute: Callable[[Array, Array], Any]) -> Function:
-    direct = compute if isinstance(compute, np.ufunc) else None
-
-    def fn(x: Operand, y: Operand, out: Array | None = None) -> Array:
+    def fn(x: Operand, y: Operand) -> Array:
         # The common case first, without the checks that the others need.
         if type(x) is np.ndarray and x.ndim and x.dtype is FLOAT32:
             kind = type(y)
             if kind is float or kind is int:
                 y = np.asarray(y, FLOAT32)
             if type(y) is np.ndarray and y.dtype is FLOAT32:
-                if out is not None and direct is not None:
-                    return np.asarray(direct(x, y, out=out))
                 result: Array = compute(x, y)
                 return result if result.dtype is FLOAT32 else result.astype(FLOAT32)
         dtype = _common_dtype(name, (x, y))
@@ -114,11 +111,15 @@ def _arithmetic(name: str, compute: Callable[[Array, Array], Any]) -> Function:
 
 
 def _unary(name: str, compute: Callable[[Array], Any]) -> Function:
-    def fn(x: Operand, y: object = None, out: Array | None = None) -> Array:
+    def fn(x: Operand, y: object = None) -> Array:
         array = compute_array(x, name)
         return np.asarray(compute(array), array.dtype)
 
     return fn
+
+
+def _ufunc(compute: Callable[..., Any]) -> np.ufunc | None:
+    return compute if isinstance(compute, np.ufunc) else None
 
 
 def _bitvec(name: str, compute: Callable[..., Any]) -> Function:
@@ -186,7 +187,9 @@ def _arithmetic_row(
 ) -> AluOp:
     fn = _arithmetic(name, compute)
     int_fn = integers(name, compute) if integers else None
-    return AluOp(name, "arithmetic", 2, fn, reduce, identity, engines, releases, source, int_fn)
+    return AluOp(
+        name, "arithmetic", 2, fn, reduce, identity, engines, releases, source, int_fn, _ufunc(compute)
+    )
 
 
 def _unary_row(
@@ -196,12 +199,14 @@ def _unary_row(
     releases: Span = ALWAYS,
     source: str = _TABLE,
 ) -> AluOp:
-    return AluOp(name, "arithmetic", 1, _unary(name, compute), False, None, engines, releases, source)
+    fn = _unary(name, compute)
+    return AluOp(name, "arithmetic", 1, fn, False, None, engines, releases, source, ufunc=_ufunc(compute))
 
 
 def _bitvec_row(name: str, compute: Callable[..., Any], identity: int | None = None) -> AluOp:
     fn = _bitvec(name, compute)
-    return AluOp(name, "bitvec", 2, fn, identity is not None, identity, _VECTOR, ALWAYS, _TABLE)
+    reduce = identity is not None
+    return AluOp(name, "bitvec", 2, fn, reduce, identity, _VECTOR, ALWAYS, _TABLE, ufunc=_ufunc(compute))
 
 
 def _abs_max(x: Array, y: Array) -> Array:
@@ -273,23 +278,6 @@ def ops_for(kind: Kind) -> tuple[AluOp, ...]:
     return tuple(op for op in ALU_OPS if op.kind == kind)
 
 
-_UFUNCS: Mapping[str, np.ufunc] = MappingProxyType(
-    {
-        "bitwise_and": np.bitwise_and,
-        "bitwise_or": np.bitwise_or,
-        "bitwise_xor": np.bitwise_xor,
-        "add": np.add,
-        "subtract": np.subtract,
-        "multiply": np.multiply,
-        "maximum": np.maximum,
-        "minimum": np.minimum,
-        "logical_and": np.logical_and,
-        "logical_or": np.logical_or,
-        "logical_xor": np.logical_xor,
-    }
-)
-
-
 @functools.cache
 def reduce_fn(op: AluOp) -> Reduction:
     """The reduction of ``op``; raise ValueError where it does not accumulate.
@@ -301,7 +289,7 @@ def reduce_fn(op: AluOp) -> Reduction:
         known = ", ".join(row.name for row in ALU_OPS if row.identity is not None)
         raise ValueError(f"{op.name} is no reduction operator: expected one of {known}")
 
-    ufunc = _UFUNCS.get(op.name)
+    ufunc = op.ufunc
 
     def reduce(values: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
         if ufunc is not None and axes == (1,) and values.ndim == 2 and values.dtype is FLOAT32:

@@ -174,23 +174,19 @@ class Bits:
     array: NDArray[Any]
 
 
-class Reader(Protocol):
-    """How a meaning sees its operands: values in the compute dtype, raw storage, immediates and engine state."""
+class Shapes(Protocol):
+    """What a meaning knows of its operands before it sees their values; the same for each call of that kind."""
 
     compute: np.dtype[Any]
     generation: str
     release: Release
-    engine: Engine
-    state: dict[str, NDArray[Any]]
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that runs the instruction."""
 
     def has(self, name: str) -> bool:
         """True where the operand is a tile, False where it is a number or absent."""
-
-    def value(self, name: str) -> NDArray[Any]:
-        """A tile's values in the compute dtype, in the access's shape (partition axis first on chip)."""
-
-    def raw(self, name: str) -> NDArray[Any]:
-        """A tile's storage, in the access's shape."""
 
     def dtype(self, name: str) -> DataType:
         """The dtype of a tile."""
@@ -198,14 +194,24 @@ class Reader(Protocol):
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tile."""
 
-    def imm(self, name: str) -> Any:
+    @property
+    def imm(self) -> Callable[[str], Any]:
         """An immediate, as it was passed (operators by name, enumerations by member name); None if absent.
 
         A register in its place shows the number it holds.
         """
 
-    def room(self, name: str, shape: tuple[int, ...]) -> NDArray[Any] | None:
-        """Where the last step of a result, of that shape in the compute dtype, may be computed; None for anywhere."""
+
+class Reader(Shapes, Protocol):
+    """How a meaning sees its operands: values in the compute dtype, raw storage, immediates and engine state."""
+
+    state: dict[str, NDArray[Any]]
+
+    def value(self, name: str) -> NDArray[Any]:
+        """A tile's values in the compute dtype, in the access's shape (partition axis first on chip)."""
+
+    def raw(self, name: str) -> NDArray[Any]:
+        """A tile's storage, in the access's shape."""
 
     @property
     def peers(self) -> tuple[Reader, ...]:
@@ -222,6 +228,48 @@ Meaning = Callable[[Reader], dict[str, Result]]
 
 Infinities and NaN are results: who calls one silences NumPy's floating-point warnings, as `execute` does.
 """
+
+Compute = Callable[..., object]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A result `dst` that is one computation on arrays, the same for each call with operands of these shapes.
+
+    ``compute(*arrays, out=out)`` takes the values of the tiles that `takes` names and leaves the result, of `shape` and
+    in the compute dtype, in `out`, which may lie on one of the arrays: it writes to `out` only once it needs none of
+    them any more. bits: all of them are storage, and `out` has that of dst.
+    """
+
+    takes: tuple[str, ...]
+    shape: tuple[int, ...]
+    compute: Compute
+    bits: bool = False
+
+    def result(self, reader: Reader) -> Result:
+        """The result in an array of its own."""
+        arrays = [reader.raw(name) if self.bits else reader.value(name) for name in self.takes]
+        dtype = arrays[0].dtype if self.bits else reader.compute
+        out: NDArray[Any] = np.empty(self.shape, dtype)
+        self.compute(*arrays, out=out)
+        return Bits(out) if self.bits else out
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A meaning that is a `Plan` where `plan` gives one, and `otherwise` where it gives None."""
+
+    plan: Callable[[Shapes], Plan | None]
+    otherwise: Meaning | None = None
+
+    def __call__(self, reader: Reader) -> dict[str, Result]:
+        """See `Meaning`."""
+        plan = self.plan(reader)
+        if plan is not None:
+            return {"dst": plan.result(reader)}
+        assert self.otherwise is not None
+        return self.otherwise(reader)
+
 
 Reach = Callable[[Reader, Mapping[str, NDArray[np.bool_]]], NDArray[np.bool_]]
 """From a call and the definedness of the tiles that are not fully defined to that of a result, in element order."""

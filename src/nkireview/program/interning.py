@@ -58,6 +58,18 @@ def _dense(key: Ints, span: int) -> tuple[Ints, int]:
     return inverse.reshape(-1).astype(np.int64), len(values)
 
 
+def padded(offsets: Ints, flat: NDArray[Any], padding: int) -> list[Ints]:
+    """A ragged table as columns, short rows padded at the end; at least one column."""
+    ranks = np.diff(offsets)
+    columns = []
+    for at in range(max(int(ranks.max(initial=0)), 1)):
+        column = np.full(len(ranks), padding, np.int64)
+        there = ranks > at
+        column[there] = flat[offsets[:-1][there] + at]
+        columns.append(column)
+    return columns
+
+
 def members(classes: Ints, count: int) -> list[Ints]:
     """The rows of each class 0..count-1, in order."""
     if not count:

@@ -68,10 +68,8 @@ def move(reader: Reader, src: str, dst: str) -> Result:
     return reader.value(src)
 
 
-def apply(op: alu.AluOp, x: Any, y: Any, reverse: bool, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """``x <op> y``, or ``y <op> x`` if `reverse`; a unary operator takes x alone. out: see `AluOp`."""
-    if out is not None and op.arity == 2:
-        return op.fn(y, x, out) if reverse else op.fn(x, y, out)
+def apply(op: alu.AluOp, x: Any, y: Any, reverse: bool) -> NDArray[Any]:
+    """``x <op> y``, or ``y <op> x`` if `reverse`; a unary operator takes x alone."""
     if op.arity == 1:
         return op.fn(x)
     return op.fn(y, x) if reverse else op.fn(x, y)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import functools
-import math
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine
 from nkireview.isa.limit import Call, Check
-from nkireview.isa.row import Bits, Cost, Engines, Flow, Operand, Param, Rate, Reader, Result, Role, Row
+from nkireview.isa.row import (
+    Bits,
+    Cost,
+    Engines,
+    Flow,
+    Operand,
+    Param,
+    Plan,
+    Planned,
+    Rate,
+    Reader,
+    Result,
+    Role,
+    Row,
+    Shapes,
+)
 from nkireview.isa.rows.arrays import (
     move,
 )
@@ -87,22 +97,22 @@ tensor_copy = Row(
 )
 
 
-def _fill(reader: Reader) -> dict[str, Result]:
+def _fill_plan(call: Shapes) -> Plan | None:
+    dtype, value = call.dtype("dst"), call.imm("value")
+    if dtype.kind != "float":
+        return None
+    if dtype.name == "float8_e8m0fnu" and value == 0:
+        # no code stands for zero; a fill of zeros clears the bits
+        value = 2.0**-127
+    number = np.asarray(value, call.compute)
+    return Plan((), call.shape("dst"), lambda out: out.fill(number))
+
+
+def _fill_bits(reader: Reader) -> dict[str, Result]:
     dtype, shape, value = reader.dtype("dst"), reader.shape("dst"), reader.imm("value")
     if dtype.kind == "packed":
         return {"dst": Bits(np.zeros(shape, dtype.storage))}
-    if dtype.name == "float8_e8m0fnu" and value == 0:
-        # no code stands for zero; a fill of zeros clears the bits
-        return {"dst": np.full(shape, 2.0**-127, reader.compute)}
-    if dtype.kind == "float":
-        return {"dst": _filled(shape, value, math.copysign(1, value), reader.compute)}
     return {"dst": Bits(np.full(shape, dtypes.cast(np.asarray(value), dtype)))}
-
-
-@functools.lru_cache(maxsize=256)
-def _filled(shape: tuple[int, ...], value: float, sign: float, compute: np.dtype[Any]) -> NDArray[Any]:
-    """One value in each element, read-only; sign: that of the value, which tells zeros apart."""
-    return np.broadcast_to(np.asarray(value, compute), shape)
 
 
 def _float_into_integer(call: Call) -> str | None:
@@ -139,7 +149,7 @@ memset = Row(
     signature=(Param("dst"), Param("value"), ENGINE, NAME),
     operands=(Operand("dst", Role.write, ON_CHIP),),
     engines=Engines(Engine.vector, {Engine.vector: ALL, Engine.gpsimd: ALL}),
-    meaning=_fill,
+    meaning=Planned(_fill_plan, _fill_bits),
     flow={"dst": Flow.nothing},
     cost=Cost(
         subject="dst",

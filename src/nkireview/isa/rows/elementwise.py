@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,12 +10,25 @@ from numpy.typing import NDArray
 from nkireview.isa import alu
 from nkireview.isa.enums import Engine
 from nkireview.isa.limit import Call, Check
-from nkireview.isa.row import Cost, Engines, Flow, Operand, Param, Rate, Reader, Result, Role, Row
+from nkireview.isa.row import (
+    Cost,
+    Engines,
+    Flow,
+    Operand,
+    Param,
+    Plan,
+    Planned,
+    Rate,
+    Reader,
+    Result,
+    Role,
+    Row,
+    Shapes,
+)
 from nkireview.isa.rows.arrays import (
     apply,
     bit_pattern,
     operand_bits,
-    operand_value,
     stored_bits,
 )
 from nkireview.isa.rows.common import (
@@ -52,6 +64,7 @@ from nkireview.isa.rows.common import (
     tile_limits,
     vector_limits,
 )
+from nkireview.isa.rows.staged import combined, operator, staged
 
 _Step = tuple[alu.AluOp, str, bool]  # operator, operand name, reversed
 
@@ -72,19 +85,24 @@ def _tensor_tensor_engine(call: Call) -> Engine:
     return Engine.gpsimd if gpsimd else Engine.vector
 
 
-def _tensor_tensor(reader: Reader) -> dict[str, Result]:
+def _exact(call: Shapes, op: alu.AluOp) -> alu.Function | None:
+    """The integer form of an operator, where the call takes it."""
+    integers = all(call.dtype(name).name in INT32 for name in ("dst", "data1", "data2"))
+    return op.int_fn if integers and call.engine is Engine.gpsimd else None
+
+
+def _tensor_tensor_plan(call: Shapes) -> Plan | None:
+    op = alu.of(call.imm("op"))
+    if op.kind == "bitvec" or _exact(call, op) is not None:
+        return None
+    return staged(call, "data1", [combined(call, op, "data2", call.shape("data1"))])
+
+
+def _tensor_tensor_bits(reader: Reader) -> dict[str, Result]:
     op = alu.of(reader.imm("op"))
-    integers = reader.dtype("dst").name in INT32 and all(
-        reader.dtype(name).name in INT32 for name in ("data1", "data2")
-    )
-    exact = op.int_fn if integers and reader.engine is Engine.gpsimd else None
-    if exact is None and op.kind == "arithmetic":
-        data1, data2 = reader.value("data1"), reader.value("data2")
-        if data2.shape != data1.shape:
-            data2 = data2.reshape(data1.shape)
-        return {"dst": op.fn(data1, data2, reader.room("dst", data1.shape))}
+    function = _exact(reader, op) or op.fn
     bits1, bits2 = bit_pattern(reader.raw("data1")), bit_pattern(reader.raw("data2"))
-    return {"dst": stored_bits((exact or op.fn)(bits1, bits2.reshape(bits1.shape)), reader.dtype("dst"))}
+    return {"dst": stored_bits(function(bits1, bits2.reshape(bits1.shape)), reader.dtype("dst"))}
 
 
 def _engine_op(call: Call) -> str | None:
@@ -119,7 +137,7 @@ tensor_tensor = Row(
         Operand("data2", Role.read, ON_CHIP),
     ),
     engines=Engines(Engine.vector, {Engine.vector: ALL, Engine.gpsimd: ALL}, choose=_tensor_tensor_engine),
-    meaning=_tensor_tensor,
+    meaning=Planned(_tensor_tensor_plan, _tensor_tensor_bits),
     flow={"dst": Flow.elementwise},
     cost=Cost(
         subject="data1",
@@ -158,7 +176,7 @@ tensor_tensor = Row(
 )
 
 
-def _ops(call: Call | Reader, *names: str) -> list[alu.AluOp]:
+def _ops(call: Call, *names: str) -> list[alu.AluOp]:
     return [op for op in (known_op(call.imm(name)) for name in names) if op]
 
 
@@ -182,40 +200,44 @@ def _tensor_scalar_engine(call: Call) -> Engine:
     return Engine.gpsimd if Engine.gpsimd.name in able else Engine.scalar
 
 
-def _tensor_scalar(reader: Reader) -> dict[str, Result]:
-    imm = reader.imm
-    steps, bitvec = _steps(imm("op0"), bool(imm("reverse0")), imm("op1"), bool(imm("reverse1")))
-    if bitvec:
-        bits = bit_pattern(reader.raw("data"))
+def _tensor_scalar_plan(call: Shapes) -> Plan | None:
+    steps, shape = _steps(call), call.shape("data")
+    if _bitvec(steps) or _takes_integers(call, steps):
+        return None
+    return staged(call, "data", [operator(call, op, name, shape, reverse) for op, name, reverse in steps])
+
+
+def _tensor_scalar_bits(reader: Reader) -> dict[str, Result]:
+    steps, raw = _steps(reader), reader.raw("data")
+    if _bitvec(steps):
+        bits = bit_pattern(raw)
         for op, name, reverse in steps:
             bits = apply(op, bits, operand_bits(reader, name, bits), reverse)
-        return {"dst": stored_bits(bits, reader.dtype("dst"))}
-    integers = reader.dtype("dst").name in INT32 and _integer_operands(reader, steps)
-    if integers and reader.engine is Engine.gpsimd:
-        return {"dst": stored_bits(_exact_steps(reader, steps), reader.dtype("dst"))}
-    values = reader.value("data")
-    last = steps[-1][1] if steps else ""
-    for op, name, reverse in steps:
-        operand = operand_value(reader, name, values)
-        room = reader.room("dst", values.shape) if name == last else None
-        values = apply(op, values, operand, reverse, room)
-    return {"dst": values}
+    else:
+        bits = _exact_steps(reader, steps)
+    return {"dst": stored_bits(bits, reader.dtype("dst"))}
 
 
-@functools.cache
-def _steps(
-    op0: str | None, reverse0: bool, op1: str | None, reverse1: bool
-) -> tuple[tuple[_Step, ...], bool]:
-    """The operators that are given, and whether one of them takes bits."""
-    given = ((op0, "operand0", reverse0), (op1, "operand1", reverse1))
-    steps = tuple((alu.of(op), name, reverse) for op, name, reverse in given if op is not None)
-    return steps, any(op.kind == "bitvec" for op, _, _ in steps)
+def _steps(call: Shapes) -> list[_Step]:
+    """The operators that are given."""
+    given = [(call.imm(f"op{step}"), f"operand{step}", bool(call.imm(f"reverse{step}"))) for step in (0, 1)]
+    return [(alu.of(op), name, reverse) for op, name, reverse in given if op is not None]
 
 
-def _integer_operands(reader: Reader, steps: Sequence[_Step]) -> bool:
-    vectors = [name for _, name, _ in steps if reader.has(name)]
-    numbers = [reader.imm(name) for _, name, _ in steps if not reader.has(name)]
-    tiles = all(reader.dtype(name).name in INT32 for name in ("dst", "data", *vectors))
+def _bitvec(steps: Sequence[_Step]) -> bool:
+    return any(op.kind == "bitvec" for op, _, _ in steps)
+
+
+def _takes_integers(call: Shapes, steps: Sequence[_Step]) -> bool:
+    if call.dtype("dst").name not in INT32 or not _integer_operands(call, steps):
+        return False
+    return call.engine is Engine.gpsimd
+
+
+def _integer_operands(call: Shapes, steps: Sequence[_Step]) -> bool:
+    vectors = [name for _, name, _ in steps if call.has(name)]
+    numbers = [call.imm(name) for _, name, _ in steps if not call.has(name)]
+    tiles = all(call.dtype(name).name in INT32 for name in ("dst", "data", *vectors))
     whole = all(isinstance(number, int) or float(number).is_integer() for number in numbers)
     return bool(vectors) and tiles and whole and all(op.int_fn is not None for op, _, _ in steps)
 
@@ -318,7 +340,7 @@ tensor_scalar = Row(
         Operand("operand1", Role.read, ON_CHIP, optional=True, number=True, vector=True),
     ),
     engines=Engines(Engine.vector, SCALAR_V3_UP, choose=_tensor_scalar_engine),
-    meaning=_tensor_scalar,
+    meaning=Planned(_tensor_scalar_plan, _tensor_scalar_bits),
     flow={"dst": Flow.elementwise},
     cost=Cost(
         subject="data",
@@ -391,12 +413,11 @@ tensor_scalar = Row(
 )
 
 
-def _scalar_tensor_tensor(reader: Reader) -> dict[str, Result]:
-    data = reader.value("data")
-    operand0 = operand_value(reader, "operand0", data)
-    first = apply(alu.of(reader.imm("op0")), data, operand0, bool(reader.imm("reverse0")))
-    operand1 = reader.value("operand1").reshape(data.shape)
-    return {"dst": apply(alu.of(reader.imm("op1")), first, operand1, bool(reader.imm("reverse1")))}
+def _scalar_tensor_tensor(call: Shapes) -> Plan:
+    shape = call.shape("data")
+    first = operator(call, alu.of(call.imm("op0")), "operand0", shape, bool(call.imm("reverse0")))
+    second = combined(call, alu.of(call.imm("op1")), "operand1", shape, bool(call.imm("reverse1")))
+    return staged(call, "data", [first, second])
 
 
 def _fast_scalar_tensor_tensor(call: Call) -> bool:
@@ -425,7 +446,7 @@ scalar_tensor_tensor = Row(
         Operand("operand1", Role.read, ON_CHIP),
     ),
     engines=only(Engine.vector),
-    meaning=_scalar_tensor_tensor,
+    meaning=Planned(_scalar_tensor_tensor),
     flow={"dst": Flow.elementwise},
     cost=Cost(
         subject="data",

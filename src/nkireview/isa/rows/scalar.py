@@ -10,8 +10,21 @@ from numpy.typing import NDArray
 from nkireview.isa import act, alu
 from nkireview.isa.enums import Engine, ReduceCmd
 from nkireview.isa.limit import AtMost, Call, Check, DtypeIn, Limit
-from nkireview.isa.row import Cost, Flow, Operand, Param, Reader, Result, Role, Row
-from nkireview.isa.rows.arrays import operand_value, rows_of
+from nkireview.isa.row import (
+    Bits,
+    Cost,
+    Flow,
+    Operand,
+    Param,
+    Plan,
+    Planned,
+    Reader,
+    Result,
+    Role,
+    Row,
+    Shapes,
+)
+from nkireview.isa.rows.arrays import rows_of
 from nkireview.isa.rows.common import (
     BEFORE_03,
     MIN_INTERVAL,
@@ -30,6 +43,7 @@ from nkireview.isa.rows.common import (
     tile_limits,
     vector_limits,
 )
+from nkireview.isa.rows.staged import activated, operator, staged
 
 REGISTERS = "scalar_accumulator"  # the reader's state that holds the accumulator registers, one for each lane
 IDLE = ReduceCmd.idle.name
@@ -106,14 +120,19 @@ def _tf32_bias(call: Call) -> str | None:
     return "bias dtype tfloat32 is not allowed, use float32"
 
 
-def _activated(reader: Reader) -> NDArray[Any]:
-    data = reader.value("data")
-    scale, bias = operand_value(reader, "scale", data), operand_value(reader, "bias", data)
-    if type(scale) is np.ndarray or scale not in (None, 1):
-        data = data * np.asarray(scale, data.dtype)
-    if type(bias) is np.ndarray or bias not in (None, 0):
-        data = data + np.asarray(bias, data.dtype)
-    return act.of(reader.imm("op")).fn(data, out=reader.room("dst", data.shape))
+def _activated(call: Shapes) -> Plan:
+    stages, shape = [], call.shape("data")
+    for op, operand, without in (("multiply", "scale", 1), ("add", "bias", 0)):
+        if call.has(operand) or call.imm(operand) not in (None, without):
+            stages.append(operator(call, alu.of(op), operand, shape))
+    return staged(call, "data", [*stages, activated(act.of(call.imm("op")))])
+
+
+def _output(reader: Reader) -> NDArray[Any]:
+    """The output of an activation as an array of its own."""
+    output = _activated(reader).result(reader)
+    assert not isinstance(output, Bits)
+    return output
 
 
 def lane_results(op: alu.AluOp, output: NDArray[Any]) -> NDArray[Any]:
@@ -134,20 +153,20 @@ def registers_of(reader: Reader, file: str, lanes: int) -> NDArray[Any]:
     return registers
 
 
-def _activation(reader: Reader) -> dict[str, Result]:
-    output = _activated(reader)
+def _activation_plan(call: Shapes) -> Plan | None:
+    reduces = (call.imm("reduce_cmd") or IDLE) != IDLE or call.has("reduce_res")
+    return None if reduces else _activated(call)
+
+
+def _reducing_activation(reader: Reader) -> dict[str, Result]:
+    output = _output(reader)
     results: dict[str, Result] = {"dst": output}
     command = reader.imm("reduce_cmd") or IDLE
     if command == IDLE:
-        if reader.has("reduce_res"):
-            # Kernels leave reduce_cmd out and expect the sum of this call; read literally they would get old registers.
-            fresh = reader.imm("reduce_op") is not None
-            sums = (
-                _sums(reader, output)
-                if fresh
-                else registers_of(reader, REGISTERS, len(output))[: len(output)]
-            )
-            results["reduce_res"] = sums[:, None]
+        # Kernels leave reduce_cmd out and expect the sum of this call; read literally they would get old registers.
+        fresh = reader.imm("reduce_op") is not None
+        sums = _sums(reader, output) if fresh else registers_of(reader, REGISTERS, len(output))[: len(output)]
+        results["reduce_res"] = sums[:, None]
         return results
     registers = registers_of(reader, REGISTERS, len(output))
     lanes = slice(output.shape[0])
@@ -162,7 +181,7 @@ def _activation(reader: Reader) -> dict[str, Result]:
 
 
 def _activation_reduce(reader: Reader) -> dict[str, Result]:
-    output = _activated(reader)
+    output = _output(reader)
     registers = np.zeros(max(LANES, output.shape[0]), reader.compute)
     lanes = slice(output.shape[0])
     registers[lanes] = _sums(reader, output)
@@ -197,7 +216,7 @@ activation = Row(
     ),
     operands=_OPERANDS,
     engines=only(Engine.scalar),
-    meaning=_activation,
+    meaning=Planned(_activation_plan, _reducing_activation),
     flow={"dst": Flow.elementwise, "reduce_res": Flow.row},
     cost=Cost(
         subject="data",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,22 @@ from numpy.typing import NDArray
 from nkireview.isa.enums import Engine, MatmulPerfMode, Memory
 from nkireview.isa.limit import Call, Check, DtypeIn, Equal, Limit
 from nkireview.isa.release import LEGACY, Release, Span
-from nkireview.isa.row import Bits, Cost, Engines, Flow, Operand, Param, Rate, Reader, Result, Role, Row
+from nkireview.isa.row import (
+    Bits,
+    Cost,
+    Engines,
+    Flow,
+    Operand,
+    Param,
+    Plan,
+    Planned,
+    Rate,
+    Reader,
+    Result,
+    Role,
+    Row,
+    Shapes,
+)
 from nkireview.isa.rows.arrays import rows_of
 from nkireview.isa.rows.common import (
     ALL,
@@ -474,14 +490,15 @@ def _matmul_transpose(call: Call) -> bool:
     return call.hardware.generation in V2 and call.resolved_engine() is Engine.tensor
 
 
-def _transpose(reader: Reader) -> dict[str, Result]:
-    if reader.generation in V2 and reader.engine is Engine.tensor:
+def _transpose(call: Shapes) -> Plan:
+    rows, *free = call.shape("data")
+    shape = (math.prod(free), rows)
+    if call.generation in V2 and call.engine is Engine.tensor:
         # A matmul with an identity: 0 * NaN and 0 * inf spread over the row.
-        data = rows_of(reader.value("data"))
-        return {"dst": data.T @ np.eye(data.shape[0], dtype=reader.compute)}
-    if reader.dtype("dst") is reader.dtype("data"):
-        return {"dst": Bits(rows_of(reader.raw("data")).T)}
-    return {"dst": rows_of(reader.value("data")).T}
+        identity = np.eye(rows, dtype=call.compute)
+        return Plan(("data",), shape, lambda data, out: np.matmul(rows_of(data).T, identity, out=out))
+    bits = call.dtype("dst") is call.dtype("data")
+    return Plan(("data",), shape, lambda data, out: np.copyto(out, rows_of(data).T), bits)
 
 
 def _on_tensor_fp32(call: Call) -> bool:
@@ -513,7 +530,7 @@ nc_transpose = Row(
         choose=_transpose_engine,
         honoured=Span(since=SINCE_04.since),  # release notes of NKI 0.4: engine= was ignored before
     ),
-    meaning=_transpose,
+    meaning=Planned(_transpose),
     flow={"dst": Flow.transpose},
     cost=Cost(
         subject="dst",

@@ -12,7 +12,22 @@ from nkireview.isa import alu
 from nkireview.isa.enums import Engine
 from nkireview.isa.limit import AtMost, Call, Check, Equal, Exactly, MultipleOf, SameDtype
 from nkireview.isa.release import Release, Span
-from nkireview.isa.row import Bits, Cost, Flow, Legacy, Operand, Param, Rate, Reader, Result, Role, Row
+from nkireview.isa.row import (
+    Bits,
+    Cost,
+    Flow,
+    Legacy,
+    Operand,
+    Param,
+    Plan,
+    Planned,
+    Rate,
+    Reader,
+    Result,
+    Role,
+    Row,
+    Shapes,
+)
 from nkireview.isa.rows.arrays import (
     bit_pattern,
     rows_of,
@@ -164,14 +179,33 @@ def reduced_axes(axis: Any, dims: int, release: Release) -> tuple[int, ...]:
     return tuple(sorted(index + dims if index < 0 else index for index in axes))
 
 
-def _reduce(reader: Reader) -> dict[str, Result]:
-    op, shape = alu.of(reader.imm("op")), reader.shape("data")
-    axes = reduced_axes(reader.imm("axis"), len(shape), reader.release)
-    reduce = alu.reduce_fn(op)
+def _reduce_plan(call: Shapes) -> Plan | None:
+    op, shape = alu.of(call.imm("op")), call.shape("data")
     if op.kind == "bitvec":
-        return {"dst": stored_bits(reduce(bit_pattern(reader.raw("data")), axes), reader.dtype("dst"))}
-    result = reduce(reader.value("data"), axes)
-    return {"dst": -result if reader.imm("negate") else result}
+        return None
+    axes = reduced_axes(call.imm("axis"), len(shape), call.release)
+    keepdims = len(call.shape("dst")) == len(shape)
+    sizes = [1 if axis in axes else size for axis, size in enumerate(shape) if keepdims or axis not in axes]
+    reduce = alu.reduce_fn(op)
+    lines: Any = op.ufunc.reduce if op.ufunc is not None and len(shape) == 2 and axes == (1,) else None
+
+    def compute(data: NDArray[Any], *, out: NDArray[Any]) -> None:
+        if lines is not None:
+            lines(data, 1, out=out, keepdims=keepdims)
+        else:
+            out[...] = reduce(data, axes, keepdims)
+
+    def negated(data: NDArray[Any], *, out: NDArray[Any]) -> None:
+        compute(data, out=out)
+        np.negative(out, out=out)
+
+    return Plan(("data",), tuple(sizes), negated if call.imm("negate") else compute)
+
+
+def _reduce_bits(reader: Reader) -> dict[str, Result]:
+    axes = reduced_axes(reader.imm("axis"), len(reader.shape("data")), reader.release)
+    reduce = alu.reduce_fn(alu.of(reader.imm("op")))
+    return {"dst": stored_bits(reduce(bit_pattern(reader.raw("data")), axes), reader.dtype("dst"))}
 
 
 def _axes(call: Call) -> tuple[int, ...] | None:
@@ -230,7 +264,7 @@ tensor_reduce = Row(
         Operand("data", Role.read, ON_CHIP, indirect=True),
     ),
     engines=only(Engine.vector),
-    meaning=_reduce,
+    meaning=Planned(_reduce_plan, _reduce_bits),
     flow={"dst": Flow.row},
     cost=Cost(
         subject="data",
