@@ -184,8 +184,8 @@ REFUSALS = {
         "kernel: got 'soft-max'; expected a Python identifier",
     ),
     "reference": (
-        HEAD.replace("reference.py:softmax", "reference.py") + SMALL,
-        "reference: got 'reference.py'; expected FILE.py:FUNCTION, such as 'reference.py:softmax'",
+        HEAD.replace("reference.py:softmax", "reference") + SMALL,
+        "reference: got 'reference'; expected FILE.py:FUNCTION, such as 'reference.py:softmax'",
     ),
     "reference type": (
         HEAD.replace('"reference.py:softmax"', "[1]") + SMALL,

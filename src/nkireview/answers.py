@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from nkireview.adapting import Adapted, changed_regions, drawn
 from nkireview.arguments import (
     PREPARE,
     Arguments,
@@ -19,21 +20,34 @@ from nkireview.arguments import (
     result_of,
 )
 from nkireview.numerics.inputs import HOSTILE, hostile
-from nkireview.numerics.sensitivity import Influence, conditioning, probe
+from nkireview.numerics.sensitivity import REGIONS, Influence, Region, conditioning, probe
 from nkireview.numerics.void import VoidCheck
 from nkireview.runner import ForkServer, Job, Limits
 from nkireview.runner.tree import leaves
 
 AS_DRAWN = "as drawn"
+NOTE_CHARACTERS = 400
+OWN_DTYPES = "in the dtypes of its inputs, as the task asks, not in float64"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Inputs of one execution, in storage dtypes, and what the reference makes of them in float64."""
+    """Inputs of one execution, in storage dtypes, and what the reference makes of them in float64.
+
+    given: the reference's own arguments where the kernel's are made of them. note: how the reference says it computed
+    where that is not what was asked.
+    """
 
     arguments: Arguments
     wanted: list[Array]
+    given: Arguments | None = None
+    note: str = ""
+
+    @property
+    def asked(self) -> Arguments:
+        """What the reference was called with."""
+        return self.arguments if self.given is None else self.given
 
 
 class AnswerSource(InputSource, Protocol):
@@ -50,7 +64,7 @@ class AnswerSource(InputSource, Protocol):
         """How far the reference itself enlarges rounding on these inputs, for each output."""
 
     def influences(self, seed: int) -> list[Influence]:
-        """Which regions of which inputs, named by their positions, change which outputs."""
+        """Which regions of which of the kernel's inputs, named by their positions, change which outputs."""
 
     def void(self, key: str, check: Callable[[], VoidCheck]) -> VoidCheck:
         """The result of `check`, made once for a `key` that holds all that it depends on."""
@@ -62,14 +76,22 @@ class Answers:
     The child imports the reference once; each call is a fork of it, so that no call sees another's traces.
     """
 
-    def __init__(self, inputs: InputSource, reference: Callee, server: ForkServer, limits: Limits) -> None:
+    def __init__(
+        self,
+        inputs: InputSource,
+        reference: Callee,
+        server: ForkServer,
+        limits: Limits,
+        probes: int = REGIONS,
+    ) -> None:
         self._inputs = inputs
+        self._probes = probes
         self._reference = reference
         self._server = server
         self._limits = limits
         header = {"file": str(reference.file.resolve()), "function": reference.function}
         self._session = server.session(Job(PREPARE, header, [], limits))
-        self._made: tuple[int, Arguments] | None = None
+        self._made: tuple[int, Arguments, Arguments] | None = None
         self._answered: tuple[tuple[int, str], Trial] | None = None
 
     def close(self) -> None:
@@ -88,14 +110,15 @@ class Answers:
         """See `AnswerSource`."""
         if self._answered is not None and self._answered[0] == (seed, kind):
             return self._answered[1]
-        arguments: Arguments | None = self._drawn(seed)
-        assert arguments is not None
+        asked, arguments = self._drawn(seed)
         if kind != AS_DRAWN:
-            changed = hostile({str(at): array for at, array in enumerate(arguments.arrays())}, kind)
-            arguments = None if changed is None else arguments.replaced(list(changed.values()))
-        if arguments is None:
-            return None
-        found = Trial(arguments, self._call(arguments))
+            changed = hostile(_named(asked), kind)
+            if changed is None:
+                return None
+            asked = asked.replaced(list(changed.values()))
+            arguments = self._kernel(asked)
+        wanted, note = self._call(asked)
+        found = Trial(arguments, wanted, None if asked is arguments else asked, note)
         self._answered = (seed, kind), found
         return found
 
@@ -103,24 +126,48 @@ class Answers:
         """See `AnswerSource`."""
         found = self.trial(seed, kind)
         assert found is not None
-        named = {str(at): array for at, array in enumerate(found.arguments.arrays())}
-        return conditioning(self._after(found), named, seed)
+        return conditioning(self._after(found), _named(found.asked), seed)
 
     def influences(self, seed: int) -> list[Influence]:
         """See `AnswerSource`."""
         found = self.trial(seed, AS_DRAWN)
         assert found is not None
-        named = {str(at): array for at, array in enumerate(found.arguments.arrays())}
-        return probe(self._after(found), named, seed)
+        regions: list[list[tuple[int, Region]]] = []
+        after = self._after(found)
+        if not isinstance(self._inputs, Adapted):
+            return probe(after, _named(found.asked), seed, self._probes)
+
+        def watched(arrays: list[Array]) -> Sequence[Array]:
+            kernel = self._kernel(found.asked.replaced(arrays))
+            regions.append(changed_regions(found.arguments, kernel, ""))
+            return after(arrays)
+
+        probes = probe(watched, _named(found.asked), seed, self._probes)
+        outputs = len(found.wanted)
+        # the first call asks for the answer that is known, each other is a probe with a line for each output
+        return [
+            Influence(
+                str(at), Region(probes[line].region.name, region.ranges), line % outputs, probes[line].changed
+            )
+            for line in range(len(probes))
+            for at, region in regions[1 + line // outputs]
+        ]
 
     def void(self, key: str, check: Callable[[], VoidCheck]) -> VoidCheck:
         """See `AnswerSource`."""
         return check()
 
-    def _drawn(self, seed: int) -> Arguments:
+    def _drawn(self, seed: int) -> tuple[Arguments, Arguments]:
+        """What the reference is called with, and what the kernel; the same object where there is no difference."""
         if self._made is None or self._made[0] != seed:
-            self._made = seed, self._inputs.make(seed, self._server, self._limits)
-        return self._made[1]
+            self._made = None  # before the next ones are there: they may be large
+            self._made = seed, *drawn(self._inputs, seed, self._server, self._limits)
+        return self._made[1:]
+
+    def _kernel(self, asked: Arguments) -> Arguments:
+        if isinstance(self._inputs, Adapted):
+            return self._inputs.kernel(asked, self._server, self._limits)
+        return asked
 
     def _after(self, trial: Trial) -> Callable[[list[Array]], Sequence[Array]]:
         """The reference, for callers that first ask for the answer to the trial's own values: that is known."""
@@ -128,17 +175,23 @@ class Answers:
 
         def reference(arrays: list[Array]) -> Sequence[Array]:
             first = next(known, None)
-            return self._call(trial.arguments.replaced(arrays)) if first is None else first
+            if first is not None:
+                return first
+            if not self._reference.float64:
+                own = trial.asked.arrays()
+                arrays = [new.astype(old.dtype, copy=False) for new, old in zip(arrays, own, strict=True)]
+            return self._call(trial.asked.replaced(arrays))[0]
 
         return reference
 
-    def _call(self, arguments: Arguments) -> list[Array]:
-        outcome = self._session.call(*request_of(arguments, float64=True))
+    def _call(self, arguments: Arguments) -> tuple[list[Array], str]:
+        outcome = self._session.call(*request_of(arguments, float64=self._reference.float64))
         made = result_of(outcome, "reference", self._reference)
         found = [np.asarray(value) for _, value in leaves(made)]
         if not found:
             raise ReferenceFailed(f"reference {self._reference} returned no array")
-        return found
+        note = str(outcome.header.get("note", ""))[:NOTE_CHARACTERS]
+        return found, note or ("" if self._reference.float64 else OWN_DTYPES)
 
 
 @dataclass
@@ -204,6 +257,10 @@ class Kept:
         return self.checks[key]
 
 
+def _named(arguments: Arguments) -> dict[str, Array]:
+    return {str(at): array for at, array in enumerate(arguments.arrays())}
+
+
 def _trials(seeds: Sequence[int]) -> Iterable[tuple[int, str]]:
     yield from ((seed, AS_DRAWN) for seed in seeds)
     yield from ((seeds[0], kind) for kind in HOSTILE)
@@ -222,6 +279,8 @@ def _or_raise(found: T | ReferenceFailed) -> T:
     return found
 
 
-def answers_of(inputs: Any, reference: Callee, server: ForkServer, limits: Limits) -> AnswerSource:
+def answers_of(
+    inputs: Any, reference: Callee, server: ForkServer, limits: Limits, probes: int = REGIONS
+) -> AnswerSource:
     """The kept answers of a workload's inputs, or live ones."""
-    return inputs if isinstance(inputs, Kept) else Answers(inputs, reference, server, limits)
+    return inputs if isinstance(inputs, Kept) else Answers(inputs, reference, server, limits, probes)

@@ -32,10 +32,11 @@ class ReferenceFailed(Exception):
 
 @dataclass(frozen=True)
 class Callee:
-    """A function in a file of the task's author."""
+    """A function in a file of the task's author; `float64` where a reference gets its floats as float64."""
 
     file: Path
     function: str
+    float64: bool = True
 
     @classmethod
     def parse(cls, text: str, what: str) -> Callee:
@@ -164,11 +165,30 @@ def call(
     what: str = "reference",
     float64: bool = False,
     seeded: bool = False,
+    blanks: Sequence[tuple[Sequence[int], str] | None] | None = None,
 ) -> Any:
     """Call a function of the task's author in a child; its result as a tree. ReferenceFailed says why not."""
+    outcome = called(server, limits, callee, arguments, float64=float64, seeded=seeded, blanks=blanks)
+    return result_of(outcome, what, callee)
+
+
+def called(
+    server: ForkServer,
+    limits: Limits,
+    callee: Callee,
+    arguments: Arguments,
+    *,
+    float64: bool = False,
+    seeded: bool = False,
+    blanks: Sequence[tuple[Sequence[int], str] | None] | None = None,
+    views: bool = False,
+) -> Outcome:
+    """What came of calling a function in a child; `runner.reference.call` explains what may be asked."""
     header, blobs = request_of(arguments, float64=float64, seeded=seeded)
-    file = {"file": str(callee.file.resolve()), "function": callee.function}
-    return result_of(server.run(Job(CALL, {**file, **header}, blobs, limits)), what, callee)
+    more: dict[str, Any] = {"file": str(callee.file.resolve()), "function": callee.function, "views": views}
+    if blanks is not None:
+        more["blanks"] = [None if each is None else [list(each[0]), each[1]] for each in blanks]
+    return server.run(Job(CALL, {**header, **more}, blobs, limits))
 
 
 def request_of(

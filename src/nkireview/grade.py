@@ -25,7 +25,8 @@ from nkireview.grading.summary import summarise
 from nkireview.grading.warm import warm_up
 from nkireview.requests import UsageError
 from nkireview.runner import ForkServer
-from nkireview.task import SUBMISSIONS, TASK_FILE, Task, load_task
+from nkireview.sources import task_at
+from nkireview.task import SUBMISSIONS, Task
 
 DEFAULT_BUDGET_S = 60.0
 MAX_BUDGET_S = 86400.0
@@ -88,7 +89,7 @@ def grade(plan: Plan, tell: Callable[[Step], None] = lambda _: None) -> Summary:
     UsageError or TaskError for a wrong call, before anything is written. The journal stays where the run is cut off,
     by an exception as well.
     """
-    task = load_task(plan.task)
+    task = task_at(plan.task)
     found = [(entry, entry.digest()) for entry in entries(plan.submissions, task)]
     if not plan.out.absolute().parent.is_dir():
         raise UsageError(f"--out {plan.out}: there is no folder {plan.out.parent} to write it to")
@@ -197,13 +198,14 @@ def _options(plan: Plan) -> dict[str, str]:
         "target": plan.options.target or "",
         "nki": plan.options.nki or "",
         "lnc": str(plan.options.lnc or ""),
+        "seeds": str(plan.options.seeds or ""),
     }
 
 
 def _task_digest(task: Task) -> str:
-    """SHA-256 of the task file and the Python files beside it."""
+    """SHA-256 of the files that say what the task is."""
     total = hashlib.sha256()
-    for path in sorted([task.folder / TASK_FILE, *task.folder.glob("*.py")]):
+    for path in task.files:
         data = path.read_bytes()
         total.update(f"{path.name} {len(data)}\0".encode("utf-8", "backslashreplace") + data)
     return total.hexdigest()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nkireview.adapting import Adapted
 from nkireview.arguments import ArgumentError, Called, Callee, Drawn, InputSource
 from nkireview.checks.integrity import forbidden
 from nkireview.checks.source import SourceError, SourceFacts, choose_kernel, read_source
@@ -17,9 +19,12 @@ from nkireview.numerics.inputs import (
     parse_distribution,
     parse_input,
 )
+from nkireview.numerics.sensitivity import REGIONS
 from nkireview.rubric.loading import of_task
 from nkireview.rules.facts import Failure
-from nkireview.task import Submission, Task
+from nkireview.runner import Limits
+from nkireview.runner.job import GIB
+from nkireview.task import Entry, Submission, Task
 from nkireview.task import Workload as TaskWorkload
 from nkireview.tracing import (
     DEFAULT_SEEDS,
@@ -29,6 +34,9 @@ from nkireview.tracing import (
     settle_release,
     settle_target,
 )
+
+PROCESSORS = 16
+"""A call may take its seconds on so many processors at once: libraries compute in threads."""
 
 
 class UsageError(ValueError):
@@ -46,6 +54,7 @@ def from_file(
     nki: str | None,
     lnc: int | None,
     seed: int | None = None,
+    seeds: int | None = None,
     schedule_only: bool = False,
     need_reference: bool = True,
 ) -> Request:
@@ -83,7 +92,9 @@ def from_file(
             failure = Failure("no kernel", str(error))
     if source is not None and inputs:
         _check_names(path, source, chosen, _parsed(inputs))
-    seeds = 1 if schedule_only else DEFAULT_SEEDS
+    if schedule_only and seeds is not None:
+        raise UsageError("give either --seeds or --schedule-only, not both")
+    seeds = 1 if schedule_only else seeds or DEFAULT_SEEDS
     return Request(
         source=source,
         file=path,
@@ -126,22 +137,30 @@ def from_task(
     nki: str | None,
     lnc: int | None,
     seed: int | None = None,
+    seeds: int | None = None,
 ) -> Request:
-    """A request for one submission of a task."""
+    """A request for one submission of a task; `seeds` is how many are executed, where the task is not to say it."""
     source, failure = _source(submission.kernel_path)
+    kernel = task.kernel
     if source is not None and failure is None:
+        kernel = next((name for name in (kernel, *task.kernel_also) if name in source.functions), kernel)
+        failure = _unwanted(task, submission)
         try:
-            choose_kernel(source, task.kernel)
+            choose_kernel(source, kernel)
         except SourceError as error:
             failure = Failure("no kernel", str(error))
     workloads = tuple(_workload(task, name, item) for name, item in task.workloads.items())
     if target is None and nki is None and lnc is None and not workloads:
         raise UsageError(f"{task.folder}: the task has no workloads")
-    callee = Callee(task.path(task.reference.file), task.reference.function)
+    callee = Callee(task.path(task.reference.file), task.reference.function, task.float64)
+    left_out = [_left_out(workload, seeds) for workload in workloads if seeds is not None]
+    left_out += [_unprobed(workload) for workload in workloads]
+    if seeds is not None:
+        workloads = tuple(replace(workload, seeds=seeds) for workload in workloads)
     return Request(
         source=source,
         file=submission.kernel_path,
-        kernel=task.kernel,
+        kernel=kernel,
         reference=callee,
         workloads=workloads,
         target=settle_target(target, task.target, source),
@@ -154,6 +173,9 @@ def from_task(
         paths=_paths(*(workload.inputs for workload in workloads)),
         seed=seed,
         failure=failure,
+        returned=_callee(task, task.kernel_outputs) if task.kernel_outputs else None,
+        reference_limits=_reference_limits(task),
+        not_checked=tuple(sentence for sentence in left_out if sentence),
     )
 
 
@@ -161,7 +183,55 @@ def with_limits(request: Request, wall_s: float | None) -> Request:
     """The request with another wall time for each child."""
     if wall_s is None:
         return request
-    return replace(request, limits=replace(request.limits, wall_s=wall_s, cpu_s=max(1, int(wall_s) + 1)))
+    times = {"wall_s": wall_s, "cpu_s": max(1, int(wall_s) + 1)}
+    own = request.reference_limits
+    return replace(
+        request,
+        limits=replace(request.limits, **times),  # type: ignore[arg-type]
+        reference_limits=own and replace(own, **times),  # type: ignore[arg-type]
+    )
+
+
+def _callee(task: Task, entry: Entry) -> Callee:
+    return Callee(task.path(entry.file), entry.function)
+
+
+def _reference_limits(task: Task) -> Limits | None:
+    """What the task asks for its own functions; None where it asks for nothing."""
+    asked = task.reference_limits
+    changes: dict[str, float] = {}
+    if asked.seconds is not None:
+        changes |= {"wall_s": asked.seconds, "cpu_s": math.ceil(asked.seconds) * PROCESSORS}
+    if asked.memory_gib is not None:
+        changes["memory_bytes"] = math.ceil(asked.memory_gib * GIB)
+    if asked.answer_gib is not None:
+        changes["response_bytes"] = math.ceil(asked.answer_gib * GIB)
+    return Limits(**changes) if changes else None  # type: ignore[arg-type]
+
+
+def _left_out(workload: Workload, seeds: int) -> str:
+    """What of a workload is not executed for want of seeds; empty where nothing is left out."""
+    if workload.schedule_only or seeds >= workload.seeds:
+        return ""
+    return f"{workload.name}: {workload.seeds - seeds} of the task's {workload.seeds} seeds (--seeds {seeds})"
+
+
+def _unprobed(workload: Workload) -> str:
+    """Which parts of its inputs a workload does not ask about; empty where it asks about all."""
+    if workload.schedule_only or workload.probes >= REGIONS:
+        return ""
+    return f"{workload.name}: whether parts of an input count, beyond {workload.probes} of each (the task's probes)"
+
+
+def _unwanted(task: Task, submission: Submission) -> Failure | None:
+    """The first text, comments aside, that the task's contract does not allow in a kernel file."""
+    text = submission.kernel_path.read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        found = [each for each in task.contract.without if each in line.partition("#")[0]]
+        if found:
+            what = f"the task allows no {found[0]!r} in a kernel file, comments aside"
+            return Failure("refused", what, f"{submission.kernel_path.name}:{number}")
+    return None
 
 
 def _workload(task: Task, name: str, item: TaskWorkload) -> Workload:
@@ -180,13 +250,16 @@ def _workload(task: Task, name: str, item: TaskWorkload) -> Workload:
         made = Drawn({**specs, **keywords})
     else:
         assert task.inputs_from is not None
-        made = Called(Callee(task.path(task.inputs_from.file), task.inputs_from.function), dict(keywords))
+        made = Called(_callee(task, task.inputs_from), dict(keywords))
+    if task.kernel_inputs is not None:
+        made = Adapted(made, _callee(task, task.kernel_inputs))
     return Workload(
         name,
         made,
         schedule_only=item.schedule_only,
         seeds=item.seeds or DEFAULT_SEEDS,
         hostile=frozenset(task.contract.hostile),
+        probes=item.probes or REGIONS,
     )
 
 
@@ -224,7 +297,8 @@ def _authored(path: Path, reference: Callee | None, inputs: InputSource) -> tupl
 
 def _paths(*inputs: InputSource) -> tuple[str, ...]:
     """Folders in which classes of the arguments are found."""
-    folders = [str(item.callee.file.resolve().parent) for item in inputs if isinstance(item, Called)]
+    made = [item.inputs if isinstance(item, Adapted) else item for item in inputs]
+    folders = [str(item.callee.file.resolve().parent) for item in made if isinstance(item, Called)]
     return tuple(dict.fromkeys(folders))
 
 

@@ -58,6 +58,7 @@ class _Review:
         self.hardware = hardware.target(request.target.value)
         self.not_judged = ""
         self.not_checked = ["races between engines and cores", "benchmark claims", "migration from CUDA"]
+        self.not_checked.extend(request.not_checked)
 
     def record(self) -> ReviewRecord:
         started = time.monotonic()
@@ -163,6 +164,7 @@ class _Review:
                 if runs.constant:
                     self.not_judged = "the task is void: no change of any input changes the reference"
         self.runs.extend(runs.records)
+        self.not_checked.extend(runs.notes)
         executed = replace(
             facts,
             faults=runs.faults,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nkireview.adapting import Returned, drawn
 from nkireview.arguments import Array, call
 from nkireview.checks.integrity import forbidden
 from nkireview.execute import execute
@@ -50,20 +51,24 @@ def run(request: Request, server: ForkServer, seed: int) -> tuple[RunSummary, di
     faults: tuple[str, ...] = ()
     trips: Mapping[int, int] = {}
     if not workload.schedule_only:
-        arguments = workload.inputs.make(seed, server, request.limits)
+        limits, reference = request.task_limits, request.reference
+        asked, arguments = drawn(workload.inputs, seed, server, limits)
         buffers = [buffer for _, buffer in program.parameter_buffers]
         execution = execute(program, dict(zip(buffers, arguments.arrays(), strict=True)))
         faults = tuple(fault.message for fault in execution.faults)
         trips = execution.trips
         wanted: list[Array] | None = None
-        if request.reference is not None:
-            made = call(server, request.limits, request.reference, arguments, float64=True)
+        found = [output.values for output in execution.outputs]
+        if reference is not None:
+            made = call(server, limits, reference, asked, float64=reference.float64)
             wanted = [np.asarray(value) for _, value in leaves(made)]
-        for at, (output, value) in enumerate(zip(program.outputs, execution.outputs, strict=True)):
+            if request.returned is not None:
+                found = Returned(request.returned, server, limits)(found, wanted)
+        for at, (output, value) in enumerate(zip(program.outputs, found, strict=False)):
             dtype = program.access(output.access).dtype
             ref = wanted[at] if wanted is not None and at < len(wanted) else None
-            outputs.append(_summary(output.name, dtype, value.values, ref))
-            values[output.name] = value.values
+            outputs.append(_summary(output.name, dtype, value, ref))
+            values[output.name] = value
     summary = RunSummary(
         kernel=request.kernel,
         target=request.target.value,

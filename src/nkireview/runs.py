@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from nkireview.adapting import Returned
 from nkireview.answers import AS_DRAWN, Trial, answers_of
 from nkireview.arguments import Arguments, Array, ReferenceFailed
 from nkireview.checks.provenance import Provenance
@@ -82,7 +83,12 @@ class Runs:
         """True where no change of any input changes the reference."""
         request = bench.request
         assert request.reference is not None
-        self.answers = answers_of(traced.workload.inputs, request.reference, bench.server, request.limits)
+        workload, limits = traced.workload, request.task_limits
+        self.answers = answers_of(workload.inputs, request.reference, bench.server, limits, workload.probes)
+        returned = request.returned
+        self._returned = Returned(returned, bench.server, limits) if returned else None
+        self.notes: dict[str, None] = {}
+        """How the reference computed, where that is not what was asked."""
         self._drawn: tuple[int, Trial] | None = None
 
     def one(self, seed: int, kind: str, *, in_contract: bool) -> None:
@@ -95,6 +101,8 @@ class Runs:
         if trial is None:
             return
         wanted = trial.wanted
+        if trial.note:
+            self.notes.setdefault(f"{name}: the reference computed {trial.note}")
         with self.bench.clock("execute"):
             execution = self._execute(trial.arguments)
         self._learn(execution.trips)
@@ -103,7 +111,8 @@ class Runs:
             self.faults = execution.faults
             aliases = {output.alias for output in self.program.outputs}
             self.written = tuple(path for path in execution.parameters if path not in aliases)
-        self.mismatch = self._mismatch(wanted)
+        execution = self._adapted(execution, wanted)
+        self.mismatch = self.mismatch or self._mismatch(execution, wanted)
         if self.mismatch:
             self.records.append(self._record(seed, kind, in_contract, (), self.mismatch))
             return
@@ -217,12 +226,30 @@ class Runs:
             return execute(self.program, given, compute=np.float64, rounding=rounding)
         return execute(self.program, given)
 
-    def _mismatch(self, wanted: Sequence[Array]) -> str:
-        outputs = self.program.outputs
+    def _adapted(self, execution: Execution, wanted: Sequence[Array]) -> Execution:
+        """The execution with its outputs as the task's function returns them; what it refuses is a mismatch."""
+        if self._returned is None:
+            return execution
+        values = [output.values for output in execution.outputs]
+        try:
+            with self.bench.clock("compare"):
+                made = self._returned(values, wanted)
+        except ReferenceFailed as error:
+            shapes = ", ".join(str(list(value.shape)) for value in values)
+            self.mismatch = f"the kernel returns {shapes}, of which nothing can be compared: {error}"
+            return execution
+        if len(made) != len(values):
+            self.mismatch = f"the kernel returns {len(values)} tensors, of which {len(made)} can be compared"
+            return execution
+        outputs = zip(execution.outputs, made, strict=True)
+        return replace(execution, outputs=tuple(replace(old, values=new) for old, new in outputs))
+
+    def _mismatch(self, execution: Execution, wanted: Sequence[Array]) -> str:
+        outputs = execution.outputs
         if len(outputs) != len(wanted):
             return f"the kernel returns {len(outputs)} tensors, the reference {len(wanted)}"
         for output, value in zip(outputs, wanted, strict=True):
-            shape = self.program.access(output.access).shape
+            shape = output.values.shape
             if shape != value.shape:
                 return f"output {output.name} has shape {list(shape)}, the reference's {list(value.shape)}"
         return ""
@@ -239,6 +266,9 @@ class Runs:
 
     def _amplification(self, seed: int, kind: str) -> list[float]:
         """How far the reference itself enlarges rounding on these inputs."""
+        policies = [self.bench.request.policy(at) for at in range(len(self.program.outputs))]
+        if all(policy is not None and policy.sets_all_figures for policy in policies):
+            return [1.0] * len(policies)  # no limit depends on it
         with self.bench.clock("reference"):
             return self.answers.amplification(seed, kind)
 
@@ -266,7 +296,7 @@ class Runs:
         if not within:
             return {}
         with self.bench.clock("execute"):
-            exact = self._execute(trial.arguments, rounding="off")
+            exact = self._adapted(self._execute(trial.arguments, rounding="off"), trial.wanted)
         granted = {}
         for at, (roundings, limit, again) in within.items():
             unrounded = explains(exact.outputs[at].values, trial.wanted[at], limits[at])

@@ -37,7 +37,11 @@ else:
 
 TASK_FILE = "task.toml"
 SUBMISSIONS = "submissions"
+ENTRIES = ("reference", "inputs_from", "kernel_inputs", "kernel_outputs")
+"""Keys that name a function of the task's author."""
 DEFAULT_WORKLOAD = "default"
+PROBLEM_MODEL = "Model"
+PROBLEM_INPUTS = "get_inputs"
 
 
 class TaskError(ValueError):
@@ -66,6 +70,15 @@ class Entry:
 
 def _entry(value: Any) -> Any:
     return Entry.parse(value) if isinstance(value, str) else value
+
+
+def _reference(value: Any) -> Any:
+    """A function, or the model of a problem file, which may be named alone."""
+    return Entry(value, PROBLEM_MODEL) if _is_problem(value) else _entry(value)
+
+
+def _is_problem(value: Any) -> bool:
+    return isinstance(value, str) and value.endswith(".py") and ":" not in value
 
 
 def _release(value: Any) -> Any:
@@ -122,8 +135,10 @@ Name = Annotated[str, AfterValidator(_name)]
 Identifier = Annotated[str, AfterValidator(_identifier)]
 Size = Annotated[int, Field(ge=1)]
 Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 FunctionEntry = Annotated[Entry, BeforeValidator(_entry)]
+ReferenceEntry = Annotated[Entry, BeforeValidator(_reference)]
 
 # TOML has arrays only; the elements stay strict.
 _FROM_ARRAY = Field(strict=False)
@@ -158,6 +173,9 @@ class Workload(Table):
     )
     schedule_only: bool = Field(default=False, description="true or false")
     seeds: Size | None = Field(default=None, description="the number of seeds to execute, a positive integer")
+    probes: Size | None = Field(
+        default=None, description="the number of regions of each input to change, a positive integer"
+    )
 
     @property
     def keywords(self) -> dict[str, bool | int | float | str | None]:
@@ -207,11 +225,22 @@ class Tolerance(Bounds):
 
 
 class Contract(Table):
-    """What the kernel promises beyond the workloads: hostile inputs that it must survive."""
+    """What the kernel promises beyond the workloads: hostile inputs that it must survive, text it does without."""
 
     hostile: Annotated[tuple[Annotated[str, AfterValidator(_hostile)], ...], _FROM_ARRAY] = Field(
         default=(), description="an array of the names of hostile inputs, such as ['scale-100']"
     )
+    without: Annotated[tuple[Text, ...], _FROM_ARRAY] = Field(
+        default=(), description="an array of texts that no kernel file may hold, such as ['float16']"
+    )
+
+
+class ReferenceLimits(Table):
+    """What one call of the task's own functions may use; None keeps what holds without it."""
+
+    seconds: Positive | None = Field(default=None, description="a positive number of seconds")
+    memory_gib: Positive | None = Field(default=None, description="a positive number of GiB")
+    answer_gib: Positive | None = Field(default=None, description="a positive number of GiB")
 
 
 class TaskFile(Table):
@@ -220,7 +249,7 @@ class TaskFile(Table):
     name: Name = Field(description="a name of letters, digits, '-' and '_'")
     description: Text = Field(description="a sentence that says what the kernel computes")
     kernel: Identifier = Field(description="the name of the kernel function, such as 'softmax'")
-    reference: FunctionEntry = Field(description="FILE.py:FUNCTION, such as 'reference.py:softmax'")
+    reference: ReferenceEntry = Field(description="FILE.py:FUNCTION, such as 'reference.py:softmax'")
     kernel_file: Annotated[str, AfterValidator(_inside)] = Field(
         default="kernel.py", description="a Python file inside the submission's folder, such as 'kernel.py'"
     )
@@ -233,6 +262,17 @@ class TaskFile(Table):
     lnc: Annotated[int, Field(ge=1, le=2)] | None = Field(default=None, description="1 or 2")
     inputs_from: FunctionEntry | None = Field(
         default=None, description="FILE.py:FUNCTION of a function of a seed, such as 'reference.py:inputs'"
+    )
+    kernel_inputs: FunctionEntry | None = Field(
+        default=None, description="FILE.py:FUNCTION of a function of the list of the reference's arguments"
+    )
+    kernel_outputs: FunctionEntry | None = Field(
+        default=None, description="FILE.py:FUNCTION of a function of what kernel and reference return"
+    )
+    float64: bool = Field(default=True, description="true or false")
+    reference_limits: ReferenceLimits = Field(
+        default_factory=ReferenceLimits,
+        description="a table with any of seconds, memory_gib and answer_gib",
     )
     workloads: dict[Name, Workload] = Field(
         default_factory=dict,
@@ -254,8 +294,12 @@ class TaskFile(Table):
     @model_validator(mode="before")
     @classmethod
     def _implied_workload(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("inputs_from") is not None and "workloads" not in data:
-            return {**data, "workloads": {DEFAULT_WORKLOAD: {}}}
+        if not isinstance(data, dict):
+            return data
+        if _is_problem(data.get("reference")):
+            data = {"inputs_from": f"{data['reference']}:{PROBLEM_INPUTS}", **data}
+        if data.get("inputs_from") is not None and "workloads" not in data:
+            data = {**data, "workloads": {DEFAULT_WORKLOAD: {}}}
         return data
 
     @model_validator(mode="after")
@@ -274,6 +318,15 @@ class Task(TaskFile):
     """A task and the folder that the paths in it are relative to."""
 
     folder: Path
+    kernel_also: tuple[str, ...] = ()
+    """Names under which a submission may have its kernel instead."""
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that say what the task is, as far as they are there: its own and the Python files beside it."""
+        named = [self.path(entry.file) for entry in _entries(self)]
+        found = {self.folder / TASK_FILE, *self.folder.glob("*.py"), *named}
+        return sorted(path for path in found if path.is_file())
 
     def path(self, relative: str) -> Path:
         """A path of the task file, from where we stand."""
@@ -390,7 +443,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _paths(task: Task) -> Iterator[tuple[str, str]]:
-    for key in ("reference", "inputs_from", "cuda", "rubric", "claims"):
+    for key in (*ENTRIES, "cuda", "rubric", "claims"):
         value = getattr(task, key)
         if value is not None:
             yield key, value.file if isinstance(value, Entry) else value
+
+
+def _entries(task: Task) -> Iterator[Entry]:
+    found = (getattr(task, key) for key in ENTRIES)
+    yield from (entry for entry in found if entry is not None)

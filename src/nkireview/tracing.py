@@ -14,6 +14,7 @@ from nkireview.arguments import Arguments, Callee, InputSource
 from nkireview.checks.source import SourceFacts
 from nkireview.isa.release import LATEST, Release
 from nkireview.numerics.limits import Policy
+from nkireview.numerics.sensitivity import REGIONS
 from nkireview.program.codec import load
 from nkireview.program.errors import ProgramError
 from nkireview.program.program import Program
@@ -32,13 +33,17 @@ DEFAULT_TARGET = "trn2"
 
 @dataclass(frozen=True)
 class Workload:
-    """One set of inputs; `seeds` is how many are executed, `hostile` what its contract allows."""
+    """One set of inputs; `seeds` is how many are executed, `hostile` what its contract allows.
+
+    probes: regions of each input that are changed to see whether they count.
+    """
 
     name: str
     inputs: InputSource
     schedule_only: bool = False
     seeds: int = DEFAULT_SEEDS
     hostile: frozenset[str] = frozenset()
+    probes: int = REGIONS
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,18 @@ class Request:
     seed: int | None = None
     failure: Failure | None = None
     limits: Limits = field(default_factory=Limits)
+    returned: Callee | None = None
+    """The task's function of what kernel and reference returned: what of the kernel's is compared."""
+    reference_limits: Limits | None = None
+    """What a call of the task's own functions may use, where that is not `limits`."""
+    not_checked: tuple[str, ...] = ()
+    """What the call leaves out of what the task asks for."""
     rubric: Rubric = field(default_factory=loading.load)
+
+    @property
+    def task_limits(self) -> Limits:
+        """What a call of the task's own functions may use."""
+        return self.reference_limits or self.limits
 
 
 def settle_target(asked: str | None, task: str | None, source: SourceFacts | None) -> Setting:
@@ -107,7 +123,7 @@ class Traced:
 
 def trace(request: Request, workload: Workload, server: ForkServer) -> Traced:
     """Trace a workload in a child. Its seeds are drawn only after the Program is sealed."""
-    structure = workload.inputs.structure(server, request.limits)
+    structure = workload.inputs.structure(server, request.task_limits)
     found = Traced(workload, structure)
     names = request.source.parameters(request.kernel) if request.source else ()
     node, tensors = structure.node(names)

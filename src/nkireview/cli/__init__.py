@@ -1,6 +1,18 @@
 """The commands, thin: arguments in, exit codes out; one module each."""
 
-from nkireview.cli import compare, coverage, exec, grade, review, rubric, rules, run, schema
+from nkireview.cli import compare, coverage, exec, grade, migrate_check, review, rubric, rules, run, schema
 from nkireview.cli.group import main
 
-__all__ = ["compare", "coverage", "exec", "grade", "main", "review", "rubric", "rules", "run", "schema"]
+__all__ = [
+    "compare",
+    "coverage",
+    "exec",
+    "grade",
+    "main",
+    "migrate_check",
+    "review",
+    "rubric",
+    "rules",
+    "run",
+    "schema",
+]

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from nkireview.cli.group import main
-from nkireview.cli.options import release
+from nkireview.cli.options import release, seeds_option
 from nkireview.cli.screen import INTERRUPTED, screen, sentences
 from nkireview.grade import Plan, Step, cpus, grade, seconds_of
 from nkireview.grading.submissions import Options
@@ -35,6 +35,7 @@ from nkireview.report.summary import print_summary
 )
 @click.option("--nki", metavar="RELEASE", callback=release, help="NKI release; default: the task's, 0.6.")
 @click.option("--lnc", type=click.IntRange(1, 2), help="Logical NeuronCore size; default: the task's, 1.")
+@seeds_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def grade_command(
     task: Path, submissions: Path, as_json: bool, jobs: int | None, budget: str, **options: Any
@@ -44,11 +45,12 @@ def grade_command(
     \b
     Examples:
       nkireview grade examples/softmax examples/softmax/submissions --budget 5s
+      nkireview grade nkibench:AccelOpt#silu SUBMISSIONS --budget 10m
       nkireview grade TASK SUBMISSIONS --jobs 8 --seed-file secret.txt --out results.jsonl --resume
 
     Exits with 0 when all were graded, whatever their verdicts, and with 2 for a wrong call.
     """
-    chosen = {name: options.pop(name) for name in ("target", "nki", "lnc")}
+    chosen = {name: options.pop(name) for name in ("target", "nki", "lnc", "seeds")}
     with sentences():
         plan = Plan(
             task,

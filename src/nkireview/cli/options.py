@@ -23,6 +23,24 @@ def release(context: click.Context, option: click.Parameter, value: str | None) 
     return value
 
 
+def seeds_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--seeds",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Seeds to execute for each workload; default: the task's, 2.",
+    )(command)
+
+
+def submission_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--submission",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The kernel file for a task that is named in place of it.",
+    )(command)
+
+
 def kernel_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (

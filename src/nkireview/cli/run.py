@@ -10,20 +10,29 @@ import click
 from rich.console import Console
 
 from nkireview.cli.group import main
-from nkireview.cli.options import kernel_options
+from nkireview.cli.options import kernel_options, submission_option
+from nkireview.cli.review import requests_of
 from nkireview.cli.screen import progress, screen, sentences
 from nkireview.report import terminal
 from nkireview.requests import from_file, with_limits
 from nkireview.run import RunFailed, run, save_outputs
 from nkireview.runner import ForkServer
+from nkireview.sources import is_source
 
 
 @main.command("run")
 @click.argument("kernel_file", type=click.Path(path_type=Path))
+@submission_option
 @kernel_options
 @click.option("--schedule-only", is_flag=True, help="Trace, verify and count; draw and execute nothing.")
 def run_command(
-    kernel_file: Path, out: Path | None, as_json: bool, wall: float | None, seed: int | None, **options: Any
+    kernel_file: Path,
+    submission: Path | None,
+    out: Path | None,
+    as_json: bool,
+    wall: float | None,
+    seed: int | None,
+    **options: Any,
 ) -> None:
     """Run a kernel once: outputs, error against a reference, instructions by engine, bytes moved.
 
@@ -31,11 +40,16 @@ def run_command(
     Examples:
       nkireview run kernel.py --input x=f32[256,512]
       nkireview run kernel.py --kernel helper --inputs-from data.py:inputs --reference ref.py:f --out results
+      nkireview run nkibench:AccelOpt#silu --submission kernel.py
 
     With --out the outputs are written to outputs.npz.
     """
     with sentences():
-        request = with_limits(from_file(kernel_file, need_reference=False, seed=seed, **options), wall)
+        if submission is not None or is_source(kernel_file):
+            (request,) = requests_of(kernel_file, {**options, "seed": seed, "submission": submission})
+        else:
+            request = from_file(kernel_file, need_reference=False, seed=seed, **options)
+        request = with_limits(request, wall)
         with ForkServer() as server, progress(Console(stderr=True)) as tell:
             tell(f"running {request.kernel}")
             try:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from nkireview.answers import Answers, Kept
 from nkireview.requests import UsageError, from_task
@@ -28,6 +29,12 @@ class Options:
     target: str | None = None
     nki: str | None = None
     lnc: int | None = None
+    seeds: int | None = None
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """As `requests.from_task` takes them."""
+        return {name: getattr(self, name) for name in ("target", "nki", "lnc", "seeds")}
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class Prepared:
         failure = _unfit(entry, self.task)
         if failure is None:
             try:
-                request = from_task(self.task, submission, target=asked.target, nki=asked.nki, lnc=asked.lnc)
+                request = from_task(self.task, submission, **asked.keywords)
                 return replace(request, **common)  # type: ignore[arg-type]
             except UsageError as error:  # it went away in this moment
                 failure = Failure("not python", str(error))
@@ -134,7 +141,7 @@ def prepare(
     """
     # The reference's own file stands in for a submission: only what the task asks for is taken from the request.
     stand_in = Submission("", task.folder, task.path(task.reference.file))
-    request = from_task(task, stand_in, target=options.target, nki=options.nki, lnc=options.lnc, seed=seed)
+    request = from_task(task, stand_in, **options.keywords, seed=seed)
     workloads: list[Workload] = []
     for workload in request.workloads:
         yield f"asking the reference: {workload.name}"
@@ -146,10 +153,10 @@ def prepare(
 def _kept(request: Request, workload: Workload, seeds: Sequence[int], server: ForkServer) -> Kept:
     assert request.reference is not None
     if workload.schedule_only:
-        return Kept.structure_only(workload.inputs, server, request.limits)
-    answers = Answers(workload.inputs, request.reference, server, request.limits)
+        return Kept.structure_only(workload.inputs, server, request.task_limits)
+    answers = Answers(workload.inputs, request.reference, server, request.task_limits, workload.probes)
     try:
-        return Kept.of(answers, seeds, server, request.limits)
+        return Kept.of(answers, seeds, server, request.task_limits)
     finally:
         answers.close()
 

@@ -15,6 +15,7 @@ from nkireview.hosted.errors import LegacyModuleError
 from nkireview.hosted.simulate import simulate
 from nkireview.nki.errors import NotYetSupported
 from nkireview.nki.jit import jit
+from nkireview.nki.legacy import modules as legacy
 
 
 def install(nki: ModuleType) -> None:
@@ -24,7 +25,7 @@ def install(nki: ModuleType) -> None:
     _put("torch_neuronx", _module("torch_neuronx", nki_jit=jit))
     _put("torch_neuronx.xla_impl", _module("torch_neuronx.xla_impl"))
     _put("torch_neuronx.xla_impl.ops", _module("torch_neuronx.xla_impl.ops", nki_jit=jit))
-    _neuronxcc(nki)
+    _neuronxcc()
     _simulator(nki)
 
 
@@ -53,15 +54,12 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """There is nothing to wait for."""
 
 
-def _neuronxcc(nki: ModuleType) -> None:
-    """The annotations and the cast that files of the current generation take from the old package."""
+def _neuronxcc() -> None:
+    """The legacy generation, and the cast that files of both generations take from the old package."""
     _put("neuronxcc", _module("neuronxcc", __version__="0"))
-    _put("neuronxcc.nki", _module("neuronxcc.nki", legacy=True))
-    _put("neuronxcc.nki.typing", nki.typing)
+    legacy.install()
     for name in ("starfish", "starfish.support"):
         _put(f"neuronxcc.{name}", _module(f"neuronxcc.{name}"))
-    if not any(isinstance(finder, _LegacyFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _LegacyFinder())
     dtype = _module("neuronxcc.starfish.support.dtype", static_cast=neuron_dtypes.static_cast)
     _put("neuronxcc.starfish.support.dtype", dtype)
 

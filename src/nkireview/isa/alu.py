@@ -80,6 +80,8 @@ _V4_VECTOR = MappingProxyType({"v4": ("vector",)})
 _V4_VECTOR_SCALAR = MappingProxyType({"v4": ("vector", "scalar")})
 _V4_SCALAR = MappingProxyType({"v4": ("scalar",)})
 _SINCE_04 = Span(since=Release(0, 4))
+_LEGACY = Span(until=Release(0, 2))
+_LEGACY_OPS = "nki/api/nki/language/__init__.py:482,620,1161 at tag v2.26.1"
 
 
 def _common_dtype(name: str, operands: tuple[Operand, ...]) -> np.dtype[Any]:
@@ -250,6 +252,10 @@ ALU_OPS = (
     _logical("logical_or", np.logical_or, identity=0.0),
     _logical("logical_xor", np.logical_xor, identity=0.0),
     _unary_row("logical_not", np.logical_not, _VECTOR, Span(until=Release(0, 2)), _OLD_TABLE),
+    # of the legacy generation, whose nl.divide, nl.mod and nl.fmod they are: KLR/Core/Operators.lean:107
+    _arithmetic_row("divide", np.divide, _VECTOR, releases=_LEGACY, source=_LEGACY_OPS),
+    _arithmetic_row("mod", np.mod, _VECTOR, releases=_LEGACY, source=_LEGACY_OPS),
+    _arithmetic_row("fmod", np.fmod, _VECTOR, releases=_LEGACY, source=_LEGACY_OPS),
     _arithmetic_row("power", np.power, _everywhere("gpsimd")),
     _arithmetic_row("abs_max", _abs_max, _V4_VECTOR, identity=0.0, releases=_SINCE_04, source=_TRN3_OPS),
     _arithmetic_row("abs_min", _abs_min, _V4_VECTOR, identity=np.inf, releases=_SINCE_04, source=_TRN3_OPS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,7 +55,7 @@ class Trace:
         self.release = release
         self.lnc = lnc
         self.grid = grid
-        self.core = 0
+        self.core = self.instance = 0
         self.builder = ProgramBuilder()
         self.places = Places(self.builder)
         self.prepared: dict[tuple[Any, ...], int] = {}
@@ -79,9 +80,11 @@ class Trace:
         """Record an event at the user's call."""
         self.builder.event(kind, self.place(), detail)
 
-    def start_core(self, core: int) -> None:
-        """Begin the stream of a core: its shared buffers are those of core 0, by allocation order."""
-        self.core = core
+    def start_core(self, core: int, instance: int = 0) -> None:
+        """Begin the stream of a core, or of an instance on it: its shared buffers are those of the first stream, by
+        allocation order.
+        """
+        self.core, self.instance = core, instance
         self._shared_at = 0
         self.registers = 0
         self._loops = []
@@ -176,14 +179,14 @@ class Trace:
     ) -> Buffer:
         """Declare a buffer of the current core, or join a shared one of an earlier core."""
         place = self.place()
-        if memory is Memory.shared_hbm and self.lnc > 1:
+        if memory is Memory.shared_hbm and (self.lnc > 1 or math.prod(self.grid) > 1):
             return self._join(shape, dtype, name, place)
         return self.builder.buffer(
             memory=memory, shape=shape, dtype=dtype, address=address, core=self.core, name=name, place=place
         )
 
     def _join(self, shape: tuple[int, ...], dtype: str, name: str, place: int) -> Buffer:
-        if self.core == 0:
+        if self.core == 0 and self.instance == 0:
             fresh = self._declare(shape, dtype, name, place)
             self._shared.append(fresh)
             return fresh

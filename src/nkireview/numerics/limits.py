@@ -89,6 +89,11 @@ class Policy:
         """True where the task gives a tolerance of its own, which nothing widens."""
         return self != Policy(per_row=self.per_row)
 
+    @property
+    def sets_all_figures(self) -> bool:
+        """True where the task leaves no figure to what holds without it."""
+        return None not in (self.rtol, self.atol, self.rms, self.absolute)
+
 
 @dataclass(frozen=True)
 class Limits:

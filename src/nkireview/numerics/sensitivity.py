@@ -20,6 +20,8 @@ Reference = Callable[[list[Array]], Sequence[Array]]
 # A float64 reference called twice on the same values may differ by its own rounding, not by more.
 UNCHANGED = 1e-6
 WHOLE = "whole"
+REGIONS = 4
+"""Regions of each input that are changed, where nobody asks for fewer."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Influence:
 
 
 def probe(
-    reference: Reference, args: Mapping[str, Array], seed: int, regions_per_input: int = 4
+    reference: Reference, args: Mapping[str, Array], seed: int, regions_per_input: int = REGIONS
 ) -> list[Influence]:
     """Perturb regions of each input and record which outputs of the reference change.
 

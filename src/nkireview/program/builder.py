@@ -60,6 +60,7 @@ class ProgramBuilder:
         self._calls: dict[tuple[int, int, int, int, int], int] = {}
         self._widths: list[int] = []
         self._edges: dict[tuple[int, int], None] = {}
+        self._call_keys: list[tuple[int, int, int, int, int]] = []
         self._call, self._place_of, self._operand = array("i"), array("i"), array("i")
         self._int32 = {"access_buffer": array("i")}
         self._int8 = {name: array("b") for name in ("access_dtype", "access_partition")}
@@ -183,7 +184,14 @@ class ProgramBuilder:
             self._widths.append(len(operand_names))
         row = immediates if isinstance(immediates, int) else self.intern_immediates(immediates)
         label = self._intern(self._strings, name) if name else -1
-        return self._calls.setdefault((code, row, engine.value, dge.value, label), len(self._calls))
+        return self._interned((code, row, engine.value, dge.value, label))
+
+    def _interned(self, key: Any) -> int:
+        found = self._calls.get(key)
+        if found is None:
+            found = self._calls[key] = len(self._calls)
+            self._call_keys.append(key)
+        return found
 
     def record(self, call: int, operands: Iterable[int], place: int) -> int:
         """Append an instruction: an interned call, the accesses of its operands (-1: none) and its place."""
@@ -194,6 +202,49 @@ class ProgramBuilder:
         self._place_of.append(place)
         self._operand.extend(operands)
         return index
+
+    def operand(self, index: int, name: str) -> int:
+        """The access of an operand of a recorded instruction, -1: none."""
+        return self._operand[self._slot(index, name)]
+
+    def retarget(self, index: int, name: str, access: int) -> None:
+        """Give an operand of a recorded instruction another access."""
+        self._operand[self._slot(index, name)] = access
+
+    def change(self, index: int, **immediates: Any) -> None:
+        """Give a recorded instruction other immediates of these names."""
+        code, row, *others = self._call_keys[self._call[index]]
+        made = self.intern_immediates({**self._immediate_rows[row], **immediates})
+        self._call[index] = self._interned((code, made, *others))
+
+    def take_back(self, index: int, name: str) -> None:
+        """Forget the access of an operand, and its buffer, where they are the last made; `retarget` it next."""
+        slot, int32, int64 = self._slot(index, name), self._int32, self._int64
+        access, last = self._operand[slot], len(int32["access_buffer"]) - 1
+        if access != last or int32["access_buffer"][last] != len(self.buffers) - 1 or last in self._extras:
+            return
+        key = next(reversed(self._accesses))
+        if self._accesses[key] != last:
+            return
+        del self._accesses[key]
+        for table in (int32, self._int8):
+            for column in table.values():
+                column.pop()
+        int64["access_base"].pop()
+        int64["axis_at"].pop()
+        for column_name in ("axis_stride", "axis_count"):
+            del int64[column_name][int64["axis_at"][-1] :]
+        self._buffer_constants.pop(self.buffers.pop().id, None)
+        self._operand[slot] = -1
+
+    def _slot(self, index: int, name: str) -> int:
+        """Where the access of an operand of a recorded instruction stands."""
+        at = len(self._operand)
+        operands: tuple[str, ...] = ()
+        for number in range(len(self._call) - 1, index - 1, -1):
+            operands = self._opcode_rows[self._call_keys[self._call[number]][0]].operands
+            at -= len(operands)
+        return at + operands.index(name)
 
     def depend(self, consumer: int, producers: Iterable[int]) -> None:
         """Add explicit dependencies of an instruction on earlier ones."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from nkireview.nki import modules, stubs
+from nkireview.runner import layout, problem
 from nkireview.runner.load import LoadError, innermost, load_module
 from nkireview.runner.tree import FLOATS, Array, TreeError, decode, encode, rebuild
 from nkireview.runner.worker import TEXT_LIMIT
@@ -28,7 +30,11 @@ def call(header: dict[str, Any], blobs: list[bytes]) -> Response:
 
     header: `file`, `function`, `arguments` (the encoded pair of positional arguments and keyword arguments),
     `float64` (floating arrays arrive as float64), `seeded` (the one argument is a seed: it is passed as `seed` or as
-    first argument if the function takes it, and NumPy's, Python's and torch's global generators are seeded with it).
+    first argument if the function takes it, and NumPy's, Python's and torch's global generators are seeded with it),
+    `blanks` (for each array of the arguments None, or the shape and dtype of zeros in its place), `views` (answer
+    {"views"}, see `layout.views`, instead of a result).
+
+    ``Model`` and ``get_inputs`` of a problem file are what `problem` makes of them; with a result comes then a `note`.
     """
     return prepare(header, [])(header, blobs)
 
@@ -38,7 +44,7 @@ def prepare(header: dict[str, Any], blobs: list[bytes]) -> Callable[[dict[str, A
     file = Path(header["file"])
     modules.install()
     # Last, so that only what is not installed is replaced: a file may import more than its reference needs.
-    sys.meta_path.append(stubs.StubFinder())
+    sys.meta_path.append(_Missing())
     try:
         module = load_module(file)
         function = _find(module, header["function"], file)
@@ -46,6 +52,16 @@ def prepare(header: dict[str, Any], blobs: list[bytes]) -> Callable[[dict[str, A
         failure = _error("", error.reason, error.file, error.line)
         return lambda header, blobs: (failure, [])
     return partial(_call, file, module, function)
+
+
+class _Missing(stubs.StubFinder):
+    """Stubs for packages that are not installed; what an installed one lacks stays missing, as it expects."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, dot, _ = fullname.partition(".")
+        return None if dot and package not in stubs.used else super().find_spec(fullname, path, target)
 
 
 def _call(
@@ -56,18 +72,26 @@ def _call(
     blobs: list[bytes],
 ) -> Response:
     try:
-        leaf = _as_float64 if header.get("float64") else np.array
+        leaf: Callable[[Array], Array] = _as_float64 if header.get("float64") else np.array
+        given: list[Array] = []
+        blanks = header.get("blanks")
+        if blanks is not None:
+            leaf = _blanks(iter(blanks), leaf, given)
         args, kwargs = rebuild(decode(header["arguments"], blobs), leaf, module)
         if header.get("seeded"):
             args, kwargs = _seeded(function, args[0], kwargs)
-        result, result_blobs = encode(function(*args, **kwargs), "result")
+        made = function(*args, **kwargs)
+        if header.get("views"):
+            return {"views": layout.views(made, given)}, []
+        result, result_blobs = encode(made, "result")
     except TreeError as error:
         return _error("", str(error), str(file), 0), []
     except MemoryError:
         raise
     except Exception as error:
         return _error(type(error).__name__, _text(error), *innermost(error, file.resolve().parent)), []
-    return {"result": result}, result_blobs
+    note = function.note if isinstance(function, problem.Forward) else ""
+    return {"result": result, "note": note}, result_blobs
 
 
 def _find(module: ModuleType, name: str, file: Path) -> Callable[..., Any]:
@@ -76,9 +100,24 @@ def _find(module: ModuleType, name: str, file: Path) -> Callable[..., Any]:
         functions = inspect.getmembers(module, inspect.isfunction)
         defined = [each for each, value in functions if value.__module__ == module.__name__]
         raise LoadError(f"{file}: no function {name!r}; it defines {', '.join(defined) or 'none'}")
+    if name in (problem.MODEL, problem.INPUTS) and problem.is_problem(module):
+        return problem.function_of(module, name, file)
     if not callable(found):
         raise LoadError(f"{file}: {name!r} is of type {type(found).__name__}, expected a function")
     return found  # type: ignore[no-any-return]
+
+
+def _blanks(
+    blanks: Iterator[list[Any] | None], leaf: Callable[[Array], Array], given: list[Array]
+) -> Callable[[Array], Array]:
+    """Each array as it came or, where a shape and dtype are named for it, blank; all of them are noted in `given`."""
+
+    def made(array: Array) -> Array:
+        named = next(blanks)
+        given.append(leaf(array) if named is None else layout.blank(*named))
+        return given[-1]
+
+    return made
 
 
 def _as_float64(array: Array) -> Array:

@@ -12,7 +12,7 @@ from nkireview.isa import act, alu
 from nkireview.isa.enums import Engine, ReduceCmd
 from nkireview.isa.limit import AtMost, Call, Check, DtypeIn, Limit, SameDtype
 from nkireview.isa.release import ALWAYS, Release, Span
-from nkireview.isa.row import Cost, Flow, Operand, Param, Reader, Result, Role, Row
+from nkireview.isa.row import Cost, Flow, Legacy, Operand, Param, Reader, Result, Role, Row
 from nkireview.isa.rows.arrays import apply, operand_value, rows_of
 from nkireview.isa.rows.common import (
     BEFORE_04,
@@ -306,7 +306,8 @@ tensor_scalar_cumulative = Row(
         Check(number=62, source=f"{STUB}:1330-1331", subject="imm1.presence", find=_loaded),
         *indirect_limits(f"{STUB}:1307-1324", "dst", "src", engines=_VECTOR, beside="src"),
     ),
-    releases=SINCE_02,
+    # in the legacy namespace too, where AWS tests it: nki/test/test_nki_isa_tensor_scalar_cumulative.py
+    legacy=Legacy("tensor_scalar_cumulative", "dst"),
 )
 
 

@@ -35,6 +35,7 @@ from nkireview.isa.rows.common import (
     BEFORE_V4,
     ENGINE,
     FP8,
+    LEGACY_ONLY,
     MIN_INTERVAL,
     NAME,
     NOTES,
@@ -332,6 +333,8 @@ nc_matmul = Row(
         Param("is_stationary_onezero", False),
         Param("is_moving_onezero", False),
         Param("is_transpose", False),
+        # no argument of the legacy generation: what its psum[...] = and += mean
+        Param("accumulate", None, LEGACY_ONLY),
         Param("accumulate", None, SINCE_03),
         Param("tile_position", ()),
         Param("tile_size", ()),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nkireview.isa import alu
 from nkireview.isa.enums import Engine
 from nkireview.isa.limit import AtMost, Call, Check, Equal, Exactly, MultipleOf, SameDtype
-from nkireview.isa.release import Release, Span
+from nkireview.isa.release import Release
 from nkireview.isa.row import (
     Bits,
     Cost,
@@ -35,6 +35,7 @@ from nkireview.isa.rows.arrays import (
     stored_bits,
 )
 from nkireview.isa.rows.common import (
+    LEGACY_ONLY,
     MIGRATION,
     MIN_INTERVAL,
     NAME,
@@ -61,7 +62,7 @@ SHUFFLED = (
     32  # partitions of a quadrant, and entries of a shuffle mask: nki/api/nki/isa/__init__.py:2056-2061
 )
 KEEP = 255  # the entry that leaves a partition as it is: nki/api/nki/isa/__init__.py:2059
-LEGACY_ONLY = Span(until=Release(0, 2))
+
 STATISTICS = 6  # nki/api/nki/isa/__init__.py:1943-1950
 UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,

@@ -1,0 +1,166 @@
+"""Loops, grids and program ids of the legacy generation. Loops are unrolled while tracing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nkireview.nki.errors import Refusal
+from nkireview.nki.trace import current
+
+
+class LoopIndex(int):
+    """A value of a loop's index; `first` and `last` say whether it is the loop's first or last."""
+
+    first: bool
+    last: bool
+    loop: int
+
+    @classmethod
+    def of(cls, value: int, loop: int, *, first: bool, last: bool) -> LoopIndex:
+        """The index of one pass."""
+        made = cls(value)
+        made.loop, made.first, made.last = loop, first, last
+        return made
+
+
+def loop(name: str) -> Any:
+    """``nl.affine_range`` and its kin."""
+
+    def run(*bounds: Any) -> Iterator[LoopIndex]:
+        for bound in bounds:
+            if isinstance(bound, bool) or not isinstance(bound, int | np.integer):
+                raise Refusal(
+                    f"nl.{name}: bounds must be integers known while tracing, got {type(bound).__name__}"
+                )
+        if not 1 <= len(bounds) <= 3:
+            raise Refusal(f"nl.{name} takes a stop, or start, stop and step, got {len(bounds)} arguments")
+        if len(bounds) == 3 and int(bounds[2]) == 0:
+            raise Refusal(f"nl.{name}: step must not be 0")
+        trace = current(f"nl.{name}")
+        numbers = range(*(int(bound) for bound in bounds))
+        kept = trace.kept
+        kept["legacy loops"] = number = kept.get("legacy loops", 0) + 1
+        for at, value in enumerate(numbers):
+            yield LoopIndex.of(value, number, first=at == 0, last=at == len(numbers) - 1)
+
+    run.__name__ = run.__qualname__ = name
+    return run
+
+
+@dataclass(frozen=True)
+class CoreDim:
+    """``nl.nc(n)``: a part of a grid dimension that n physical cores share; times an integer, a grid dimension."""
+
+    cores: int
+
+    def __mul__(self, other: Any) -> SpmdDim:
+        return SpmdDim((self, other))
+
+    def __rmul__(self, other: Any) -> SpmdDim:
+        return SpmdDim((other, self))
+
+
+@dataclass(frozen=True)
+class SpmdDim:
+    """``nl.spmd_dim(a, b)``: a grid dimension of a * b instances, the outer part first."""
+
+    parts: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if not isinstance(part, CoreDim) and not _whole(part):
+                raise Refusal(f"nl.spmd_dim takes integers and nl.nc(n), got {type(part).__name__}")
+
+    @property
+    def size(self) -> int:
+        """Instances along the dimension."""
+        return math.prod(part.cores if isinstance(part, CoreDim) else int(part) for part in self.parts)
+
+
+def spmd_dim(*parts: Any) -> SpmdDim:
+    """A grid dimension whose parts are laid out over instances and cores."""
+    return SpmdDim(parts)
+
+
+def nc(cores: Any) -> CoreDim:
+    """So many physical cores as part of a grid dimension."""
+    if not _whole(cores) or int(cores) < 1:
+        raise Refusal(f"nl.nc takes a number of cores, got {cores!r}")
+    return CoreDim(int(cores))
+
+
+@dataclass(frozen=True)
+class LaunchGrid:
+    """A launch grid: its shape, and the core of each instance in order."""
+
+    shape: tuple[int, ...]
+    cores: tuple[int, ...]
+
+    @property
+    def lnc(self) -> int:
+        """Physical cores in use."""
+        return max(self.cores) + 1
+
+    @classmethod
+    def of(cls, grid: Any) -> LaunchGrid:
+        """The grid of what stands in ``kernel[...]``; Refusal where it is none."""
+        axes = () if grid is None else grid if isinstance(grid, tuple | list) else (grid,)
+        shape, owners = [], np.zeros((), np.int64)
+        for axis in axes:
+            parts = axis.parts if isinstance(axis, SpmdDim) else (axis,)
+            sizes = []
+            for part in parts:
+                if isinstance(part, CoreDim):
+                    owners = np.add.outer(owners * part.cores, np.arange(part.cores))
+                    sizes.append(part.cores)
+                elif _whole(part) and int(part) >= 1:
+                    owners = np.add.outer(owners, np.zeros(int(part), np.int64))
+                    sizes.append(int(part))
+                else:
+                    raise Refusal(
+                        f"kernel[{axis!r}]: a grid dimension is an integer from 1 on, nl.nc(n) or nl.spmd_dim, got "
+                        f"{type(part).__name__}"
+                    )
+            shape.append(math.prod(sizes))
+        return cls(tuple(shape), tuple(int(core) for core in owners.reshape(-1)))
+
+
+def program_id(axis: Any = None) -> int:
+    """The position of this instance along an axis of the grid."""
+    trace = current("nl.program_id")
+    if not _whole(axis):
+        raise Refusal(f"nl.program_id takes an axis, got {axis!r}")
+    if not trace.grid and int(axis) == 0:
+        return 0
+    _axis(trace.grid, axis, "nl.program_id")
+    return int(np.unravel_index(trace.instance, trace.grid)[int(axis)])
+
+
+def num_programs(axes: Any = None) -> int:
+    """Instances along the axes, all of them for None."""
+    grid = current("nl.num_programs").grid
+    wanted = range(len(grid)) if axes is None else axes if isinstance(axes, list | tuple) else (axes,)
+    if not grid:
+        return 1
+    for axis in wanted:
+        _axis(grid, axis, "nl.num_programs")
+    return math.prod(grid[int(axis)] for axis in wanted)
+
+
+def program_ndim() -> int:
+    """Rank of the grid."""
+    return len(current("nl.program_ndim").grid)
+
+
+def _axis(grid: tuple[int, ...], axis: Any, what: str) -> None:
+    if not _whole(axis) or not 0 <= int(axis) < len(grid):
+        raise Refusal(f"{what}: axis {axis} is not one of the grid's {len(grid)}")
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
