@@ -1,4 +1,4 @@
-"""Run the tests of nki-library on this package: `python tools/nkilib.py CLONE [--select EXPR]`.
+"""Run the tests of nki-library on this package: `python compat/suites/nkilib.py CLONE [--select EXPR]`.
 
 CLONE is a checkout of the library at its tag. Its `test` and `src` are copied to a temporary folder, where modules
 that its public tree lacks are added and ours takes the place of the compiler; the tests marked `fast` are run in
@@ -269,6 +269,9 @@ def sentence(message: str) -> str:
 @click.option("--trace-only", is_flag=True, help="Trace and verify, but execute nothing.")
 @click.option("--jobs", default=1, help="Processes; more than 1 needs pytest-xdist.")
 @click.option("--wall", default=300, help="Seconds that a test may run.")
+@click.option(
+    "--at-least", type=click.FloatRange(0, 1), help="Exit with 1 if a smaller share of what runs passes."
+)
 @click.option("--json", "to_json", type=click.Path(path_type=Path), help="Write every outcome to this file.")
 @click.option("--path", "paths", multiple=True, help="Test files or folders inside the clone.")
 def main(
@@ -282,6 +285,7 @@ def main(
     trace_only: bool,
     jobs: int,
     wall: int,
+    at_least: float | None,
     to_json: Path | None,
     paths: tuple[str, ...],
 ) -> None:
@@ -314,8 +318,13 @@ def main(
     errors = Counter(sentence(each.message) for each in found if each.status == "failed")
     for text, count in errors.most_common():
         click.echo(f"{count:5d}  {text}")
+    ran = counts["passed"] + counts["failed"]
     total = ", ".join(f"{status} = {counts[status]}" for status in ("passed", "failed", "skipped"))
     click.echo(f'\nclone = "aws-neuron/nki-library"\ntag = "{TAG}"\nnki = "{RELEASE}"\ntests = {{ {total} }}')
+    if at_least is not None:
+        enough = ran > 0 and counts["passed"] >= at_least * ran
+        click.echo(f"{'at least' if enough else 'less than'} {at_least:.0%} of {ran} pass")
+        raise SystemExit(0 if enough else 1)
 
 
 if __name__ == "__main__":
