@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from execute_kit import Kernel, View, counted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nkireview.execute import Poison, execute
+from nkireview.execute import Poison, execute, storage
 from nkireview.isa import dtypes
 
 P, F = 3, 4
@@ -147,3 +148,18 @@ def test_where_everything_is_written_everything_is_defined(
     steps = [(*step[:-1], False) if step[0] == "matmul" else step for step in steps]
     execution = build([*whole, ("matmul", 0, 1, (0, F), False), *steps], False, tuple(kinds), "trn2").run()
     assert execution.faults == () and all(output.written is None for output in execution.outputs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(kernels(), st.permutations(DTYPES))
+def test_poison_that_is_filled_in_late_is_the_same(steps: list[tuple[Any, ...]], kinds: list[str]) -> None:
+    kernel = build(steps, False, tuple(kinds), "trn2")
+    program = kernel.program()
+    early = execute(program, kernel.arguments)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "LAZY_BYTES", 1)
+        late = execute(program, kernel.arguments)
+    for one, other in zip(early.outputs, late.outputs, strict=True):
+        bits = f"u{one.values.dtype.itemsize}"
+        np.testing.assert_array_equal(one.values.view(bits), other.values.view(bits))
+        assert (one.written is None) == (other.written is None)

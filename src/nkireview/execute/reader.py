@@ -102,8 +102,9 @@ class Values:
         form = operand.form
         if form.loads or not operand.plain:
             return operand.load(self._formats)
-        block = operand.cell.store.block
-        view = None if block is None else block.reads.get(form)
+        store = operand.cell.store
+        block = store.block
+        view = None if block is None or store.raw else block.reads.get(form)
         return operand.read() if view is None else view
 
     def raw(self, name: str) -> NDArray[Any]:

@@ -115,7 +115,10 @@ class Scattered(Operand):
 
     def _data(self) -> Bytes:
         store = self.cell.store
-        return (store.block or store.poison()).data
+        block = store.block or store.poison()
+        if store.raw:
+            store.expose()
+        return block.data
 
     def _held(self, data: Bytes) -> NDArray[Any]:
         """All elements of the store that lie as these do."""

@@ -25,6 +25,7 @@ Mask = NDArray[np.bool_]
 Mark = TypeVar("Mark", np.bool_, np.int8)
 
 POOLED_BYTES = 4 * 2**20
+LAZY_BYTES = 2**20  # stores from this size on are filled with poison only where somebody looks at it
 VIEWS = 1024  # kept of one block
 PARTS = 16  # writes of parts of a store before a mask is made of them
 UNMADE: Mask = np.zeros(0, np.bool_)
@@ -84,7 +85,8 @@ class Store:
 
     block None: nothing was written. defined None (and a block): everything is. parts: while no mask is made, the forms
     of what was written. tainted: once written with a value that depended on undefined memory. epoch counts such
-    writes. loaded: compute values of accesses, until the next write. matmul: what last wrote PSUM, see `psum`.
+    writes. loaded: compute values of accesses, until the next write. matmul: what last wrote PSUM, see `psum`. raw: what
+    was never written is still to be filled with poison, see `expose`.
     """
 
     __slots__ = (
@@ -97,6 +99,7 @@ class Store:
         "nbytes",
         "parts",
         "pool",
+        "raw",
         "shared",
         "tainted",
         "units",
@@ -111,19 +114,28 @@ class Store:
         self.epoch = 0
         self.matmul: int | NDArray[np.int8] = 0
         self.loaded: dict[Form, NDArray[Any]] | None = None
-        self.borrowed = False
+        self.borrowed = self.raw = False
         if shared:
             self.poison()
 
     def poison(self) -> Block:
         """Fill a store that has no bytes."""
         block = self.block = self.pool.take(self.nbytes)
-        block.data.fill(self.pool.poison.value)
+        self.raw = self.nbytes >= LAZY_BYTES and not self.shared
+        if not self.raw:
+            block.data.fill(self.pool.poison.value)
         if self.shared:
             self.defined = np.zeros(self.units, np.bool_)
         else:
             self.defined, self.parts = UNMADE, []
         return block
+
+    def expose(self) -> None:
+        """Fill what was never written with poison, before somebody looks at it."""
+        self.raw = False
+        if self.block is not None and self.defined is not None:
+            never = ~self.mask() if self.tainted is None else ~(self.mask() | self.tainted)
+            self.block.data.reshape(self.units, -1)[never] = self.pool.poison.value
 
     def mask(self) -> Mask:
         """The mask of a store that is not known to be defined."""
@@ -139,7 +151,7 @@ class Store:
         if block is not None and not self.borrowed:
             self.pool.give(block)
         self.block = self.defined = self.parts = self.tainted = self.loaded = None
-        self.matmul = 0
+        self.matmul, self.raw = 0, False
 
 
 class Origin:
@@ -205,6 +217,8 @@ class Operand:
         """A read-only view of the held elements; poison where nothing was written."""
         form, store = self.form, self.cell.store
         block = store.block or store.poison()
+        if store.raw and not self.defined:
+            store.expose()
         view = block.reads.get(form)
         return block.reading(form) if view is None else view
 
