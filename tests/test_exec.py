@@ -159,7 +159,7 @@ def test_processes_that_a_script_starts_find_nki(tmp_path: Path) -> None:
     inner = "import nki.language, neuronxcc.nki.typing, torch_neuronx; print(torch_neuronx.nki_jit.__name__)"
     code = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {inner!r}]))"
     found = run("-c", code, cwd=tmp_path)
-    assert (found.returncode, found.stdout) == (0, "jit\n"), found.stderr
+    assert (found.returncode, found.stdout) == (0, "nki_jit_of_torch\n"), found.stderr
 
 
 def test_the_neuron_packages_are_there(tmp_path: Path) -> None:
@@ -173,9 +173,15 @@ from neuronxcc.starfish.support.dtype import static_cast
 from torch_neuronx.xla_impl.ops import nki_jit
 import torch_xla.core.xla_model as xm
 import neuron_dtypes as dt
-assert nki.cpu_simulate is nki.simulate is cpu_simulate and nki_jit is nki.jit
+from neuronxcc.nki._private_kernels.attention import attention_isa_kernel
+from neuronxcc.nki.kernels.attention import flash_fwd
+from neuronxcc.nki.nccl import all_reduce
+from neuronxcc.nki.isa import neuron_isa
+from neuronxcc.starfish.penguin.targets import Target
+assert nki.cpu_simulate is nki.simulate is cpu_simulate and type(nki_jit(lambda x: x)) is type(nki.jit(lambda x: x))
 assert static_cast is dt.static_cast and xm.mark_step() is None
-for call in (Thing, lambda: nki.benchmark(warmup=5), lambda: __import__("neuronxcc.nki").nki.jit):
+calls = (Thing, lambda: nki.benchmark(warmup=5), attention_isa_kernel, flash_fwd, all_reduce, neuron_isa.add, Target)
+for call in calls:
     try:
         call()
     except Exception as error:
@@ -186,22 +192,17 @@ for call in (Thing, lambda: nki.benchmark(warmup=5), lambda: __import__("neuronx
     assert found.stdout.splitlines() == [
         "nki.compiler.backends.anything.Thing belongs to the Neuron compiler, which is not here",
         "nki.benchmark: left NKI in 0.2; call the kernel on arrays, and take times from nkireview review",
-        "not yet supported: neuronxcc.nki.jit, of the legacy generation",
+        *(
+            f"neuronxcc.{name} belongs to the Neuron compiler, which is not here"
+            for name in (
+                "nki._private_kernels.attention.attention_isa_kernel",
+                "nki.kernels.attention.flash_fwd",
+                "nki.nccl.all_reduce",
+                "nki.isa.neuron_isa.add",
+                "starfish.penguin.targets.Target",
+            )
+        ),
     ]
-
-
-def test_the_legacy_generation_is_one_sentence(tmp_path: Path) -> None:
-    code = """
-import neuronxcc.nki.typing
-try:
-    import neuronxcc.nki.language
-except ImportError as error:
-    print(error)
-"""
-    found = run("-c", code, cwd=tmp_path)
-    assert found.stdout == "not yet supported: neuronxcc.nki.language, of the legacy generation\n", (
-        found.stderr
-    )
 
 
 def test_a_decorators_target_counts_before_it_was_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from nl_kernels import nisa, nl, record, sample
 from nkireview.isa.enums import Engine
 from nkireview.isa.release import Release
 from nkireview.nki import stubs
-from nkireview.nki.errors import NotYetSupported, Refusal
+from nkireview.nki.errors import Refusal
 from nkireview.nki.jit import Kernel, jit
 from nkireview.nki.trace import Trace, tracing
 from nkireview.program.verify import verify
@@ -175,8 +175,6 @@ def test_the_finder_stubs_listed_packages_only() -> None:
     assert finder.find_spec("numpy") is None and finder.find_spec("json") is None
     spec = finder.find_spec("torch_xla.core.xla_model")
     assert spec is not None and spec.loader is not None
-    with pytest.raises(NotYetSupported, match="neuronxcc.nki, the legacy generation"):
-        finder.find_spec("neuronxcc.nki.language")
     assert "nki" not in sys.modules
 
 

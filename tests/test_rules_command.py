@@ -63,7 +63,7 @@ def test_examples_in_two_files_are_shown_one_after_the_other() -> None:
 
 def test_targets_and_releases_are_named_where_they_matter() -> None:
     assert "NeuronCore-v4" in call("NKR072")[1]
-    assert "Releases\nfrom 0.2" in call("NKR046")[1]
+    assert "Releases\nfrom 0.6" in call("NKR024")[1] and "Releases\nbefore 0.2" in call("NKR009")[1]
     assert "Targets" not in call("NKR012")[1] and "Releases" not in call("NKR012")[1]
 
 
@@ -76,7 +76,7 @@ def test_json_of_the_list() -> None:
 
 def test_json_of_one_rule() -> None:
     found = json.loads(call("NKR046", "--json")[1])
-    assert found["since"] == "0.2" and "def bad(x):" in found["bad"] and "def bad" not in found["good"]
+    assert found["since"] is None and "def bad(x):" in found["bad"] and "def bad" not in found["good"]
 
 
 @pytest.mark.parametrize(

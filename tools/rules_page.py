@@ -57,6 +57,8 @@ def _section(rule: Rule) -> str:
         lines.append(f"- source: `{rule.citation}`")
     if rule.change:
         lines.extend(("", f"*Change.* {rule.change}"))
+    if rule.legacy:
+        lines.extend(("", f"*In the legacy generation.* {rule.legacy}"))
     return "\n".join(lines)
 
 

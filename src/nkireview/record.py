@@ -47,6 +47,7 @@ class Subject(_Record):
     target: Setting
     release: Setting
     lnc: Setting
+    grid: Setting | None = None
 
 
 class Figures(_Record):
@@ -262,6 +263,7 @@ class ReviewRecord(_Record):
             subject.lnc.value,
             subject.task,
             "" if self.scorecard is None else self.scorecard.rubric,
+            *(() if subject.grid is None else (subject.grid.value,)),
         )
         return sha256(json.dumps(judged).encode()).hexdigest()
 

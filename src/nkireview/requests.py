@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from nkireview.tracing import (
     DEFAULT_SEEDS,
     Request,
     Workload,
+    settle_grid,
     settle_lnc,
     settle_release,
     settle_target,
@@ -53,6 +55,7 @@ def from_file(
     target: str | None,
     nki: str | None,
     lnc: int | None,
+    grid: str | None = None,
     seed: int | None = None,
     seeds: int | None = None,
     schedule_only: bool = False,
@@ -95,15 +98,19 @@ def from_file(
     if schedule_only and seeds is not None:
         raise UsageError("give either --seeds or --schedule-only, not both")
     seeds = 1 if schedule_only else seeds or DEFAULT_SEEDS
+    with _saying("--grid"):
+        launch = settle_grid(grid, None)
+        cores = settle_lnc(lnc, None, launch)
     return Request(
         source=source,
         file=path,
         kernel=chosen,
         reference=callee,
         workloads=(Workload("inputs", made, schedule_only=schedule_only, seeds=seeds),),
-        target=settle_target(target, None, source),
-        release=settle_release(nki, None),
-        lnc=settle_lnc(lnc, None),
+        target=settle_target(target, None, source, chosen),
+        release=settle_release(nki, None, source, chosen),
+        lnc=cores,
+        grid=launch,
         authored=_authored(path, callee, made),
         paths=_paths(made),
         seed=seed,
@@ -157,15 +164,19 @@ def from_task(
     left_out += [_unprobed(workload) for workload in workloads]
     if seeds is not None:
         workloads = tuple(replace(workload, seeds=seeds) for workload in workloads)
+    with _saying(f"{task.folder.name}: grid"):
+        launch = settle_grid(None, task.grid)
+        cores = settle_lnc(lnc, task.lnc, launch)
     return Request(
         source=source,
         file=submission.kernel_path,
         kernel=kernel,
         reference=callee,
         workloads=workloads,
-        target=settle_target(target, task.target, source),
-        release=settle_release(nki, task.nki),
-        lnc=settle_lnc(lnc, task.lnc),
+        target=settle_target(target, task.target, source, kernel),
+        release=settle_release(nki, task.nki, source, kernel),
+        lnc=cores,
+        grid=launch,
         policy=task.tolerance.policy,
         task=task.name,
         submission=submission.name,
@@ -177,6 +188,15 @@ def from_task(
         reference_limits=_reference_limits(task),
         not_checked=tuple(sentence for sentence in left_out if sentence),
     )
+
+
+@contextmanager
+def _saying(where: str) -> Iterator[None]:
+    """UsageError for what is wrong with a setting."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def with_limits(request: Request, wall_s: float | None) -> Request:

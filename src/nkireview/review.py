@@ -21,14 +21,16 @@ from nkireview.isa.release import LEGACY, Release
 from nkireview.isa.table import ROWS
 from nkireview.measures import measures
 from nkireview.numerics.inputs import HOSTILE
+from nkireview.program.model import Event
 from nkireview.program.program import Program
 from nkireview.program.verify import verify
-from nkireview.record import CountsRecord, Legality, ReviewRecord, Run, Subject, TimeRecord
+from nkireview.record import CountsRecord, Legality, ReviewRecord, Run, Setting, Subject, TimeRecord
 from nkireview.rubric.scorecard import Scorecard
 from nkireview.rubric.scoring import score
 from nkireview.rubric.strengths import strengths
 from nkireview.rules.facts import Facts, Unreached, WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Finding, Severity
+from nkireview.rules.legality import GRIDLESS
 from nkireview.rules.registry import judge
 from nkireview.runner import ForkServer
 from nkireview.runs import Bench, Runs
@@ -73,6 +75,11 @@ class _Review:
                     self._workload(workload)
         if source is not None and not source.legacy and self.request.release.value == str(LEGACY):
             self.not_checked.append("what the legacy generation would make of a file of the current one")
+        if any(event.detail.startswith(GRIDLESS) for event in self._events()):
+            self.not_checked.append(
+                "instances beyond the first: the kernel asks for nl.program_id and is launched without a grid "
+                "(give one with --grid 4,2)"
+            )
         findings = judge(self._facts())
         self.bench.seconds["total"] = time.monotonic() - started
         return self._assemble(findings)
@@ -250,6 +257,7 @@ class _Review:
                 target=request.target,
                 release=request.release,
                 lnc=request.lnc,
+                grid=request.grid or self._own_grid(),
             ),
             status=status,
             reason=self.not_judged or ("" if executed or blocked else UNEXECUTED),
@@ -267,6 +275,18 @@ class _Review:
             stubs=tuple(dict.fromkeys(name for item in self.traced for name in item.stubs)),
             seconds={name: round(value, 4) for name, value in self.bench.seconds.items()},
         )
+
+    def _events(self) -> Iterator[Event]:
+        for workload in self.workloads:
+            yield from workload.program.events if workload.program is not None else ()
+
+    def _own_grid(self) -> Setting | None:
+        """The launch grid that a legacy file gives its kernel."""
+        programs = [item.program for item in self.workloads if item.program is not None]
+        head = programs[0].header if programs else None
+        if head is None or head.release != str(LEGACY) or head.grid in ((), (head.lnc,)):
+            return None
+        return Setting(value=",".join(map(str, head.grid)), origin="the file")
 
     def _legality(self) -> Legality:
         programs = [item for item in self.workloads if item.program is not None]

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from nkireview.isa import dtypes
+from nkireview.isa.grid import Grid
 from nkireview.isa.release import Release
 from nkireview.numerics.inputs import HOSTILE
 from nkireview.numerics.limits import Policy
@@ -83,6 +84,10 @@ def _is_problem(value: Any) -> bool:
 
 def _release(value: Any) -> Any:
     return Release.parse(value) if isinstance(value, str) else value
+
+
+def _grid(value: str) -> str:
+    return str(Grid.parse(value))
 
 
 def _dtype(value: str) -> str:
@@ -260,6 +265,9 @@ class TaskFile(Table):
         default=None, description="an NKI release as a string, such as '0.6' or 'legacy'"
     )
     lnc: Annotated[int, Field(ge=1, le=2)] | None = Field(default=None, description="1 or 2")
+    grid: Annotated[str, AfterValidator(_grid)] | None = Field(
+        default=None, description="the launch grid of a legacy kernel, such as '4,2' or 'nc(2)*2,4'"
+    )
     inputs_from: FunctionEntry | None = Field(
         default=None, description="FILE.py:FUNCTION of a function of a seed, such as 'reference.py:inputs'"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,10 @@ from typing import Any
 
 from nkireview import hardware
 from nkireview.arguments import Arguments, Callee, InputSource
+from nkireview.checks.api import fallback, kernel_generations
 from nkireview.checks.source import SourceFacts
-from nkireview.isa.release import LATEST, Release
+from nkireview.isa.grid import Grid
+from nkireview.isa.release import LATEST, LEGACY, Release
 from nkireview.numerics.limits import Policy
 from nkireview.numerics.sensitivity import REGIONS
 from nkireview.program.codec import load
@@ -58,6 +61,8 @@ class Request:
     target: Setting
     release: Setting
     lnc: Setting
+    grid: Setting | None = None
+    """The launch grid that is asked for, see `isa.grid`; None: the one that the file gives its kernel, or LNC."""
     policy: Callable[[int], Policy | None] = lambda _: None
     task: str = ""
     submission: str = ""
@@ -80,9 +85,11 @@ class Request:
         return self.reference_limits or self.limits
 
 
-def settle_target(asked: str | None, task: str | None, source: SourceFacts | None) -> Setting:
-    """The target by precedence: command line, task, the file's own setting, trn2."""
-    from_file = source.target if source else None
+def settle_target(
+    asked: str | None, task: str | None, source: SourceFacts | None, kernel: str = ""
+) -> Setting:
+    """The target by precedence: command line, task, the file's or the kernel's own setting, trn2."""
+    from_file = source.target_of(kernel) if source else None
     known = from_file if from_file in (*hardware.TARGETS, "inf2") else None
     for value, origin in ((asked, "--target"), (task, "task"), (known, "the file")):
         if value:
@@ -90,17 +97,37 @@ def settle_target(asked: str | None, task: str | None, source: SourceFacts | Non
     return Setting(value=DEFAULT_TARGET, origin="default")
 
 
-def settle_release(asked: str | None, task: Release | None) -> Setting:
-    """The release by precedence: command line, task, the latest."""
+def settle_release(
+    asked: str | None, task: Release | None, source: SourceFacts | None = None, kernel: str = ""
+) -> Setting:
+    """The release by precedence: command line, task, the kernel's generation, the latest."""
     if asked:
         return Setting(value=str(Release.parse(asked)), origin="--nki")
     if task:
         return Setting(value=str(task), origin="task")
+    if source is not None and kernel_generations(source, kernel) == {"legacy"}:
+        return Setting(value=str(LEGACY), origin="the file, which imports neuronxcc.nki")
     return Setting(value=str(LATEST), origin="default")
 
 
-def settle_lnc(asked: int | None, task: int | None) -> Setting:
-    """LNC by precedence: command line, task, 1."""
+def settle_grid(asked: str | None, task: str | None) -> Setting | None:
+    """The launch grid by precedence: command line, task; ValueError where it is none."""
+    for value, origin in ((asked, "--grid"), (task, "task")):
+        if value:
+            return Setting(value=str(Grid.parse(value)), origin=origin)
+    return None
+
+
+def settle_lnc(asked: int | None, task: int | None, grid: Setting | None = None) -> Setting:
+    """LNC by precedence: command line, task, the launch grid, 1; ValueError where they contradict each other."""
+    cores = Grid.parse(grid.value).lnc if grid is not None else 1
+    if grid is not None and (asked or task or cores) != cores:
+        raise ValueError(
+            f"the grid {grid.value} takes {cores} physical cores and LNC is {asked or task}; write nc({asked or task}) "
+            "in the grid where cores share a dimension"
+        )
+    if grid is not None and cores > 1:
+        return Setting(value=str(cores), origin=grid.origin)
     for value, origin in ((asked, "--lnc"), (task, "task")):
         if value:
             return Setting(value=str(value), origin=origin)
@@ -128,13 +155,16 @@ def trace(request: Request, workload: Workload, server: ForkServer) -> Traced:
     names = request.source.parameters(request.kernel) if request.source else ()
     node, tensors = structure.node(names)
     lnc = int(request.lnc.value)
+    grid = Grid.parse(request.grid.value) if request.grid is not None else Grid.of_cores(lnc)
     header = {
         "file": str(request.file.resolve()),
         "kernel": request.kernel,
         "target": request.target.value,
         "release": request.release.value,
         "lnc": lnc,
-        "grid": [lnc] if lnc > 1 else [],
+        "grid": list(grid.shape),
+        "launch": request.grid.value if request.grid is not None else "",
+        "absent": list(_absent(request)),
         "parameters": to_json(node),
         "tensors": [[list(shape), dtype] for shape, dtype in tensors],
         "paths": list(request.paths),
@@ -155,6 +185,13 @@ def trace(request: Request, workload: Workload, server: ForkServer) -> Traced:
     except (KeyError, TypeError, AttributeError):
         found.failure = Failure("forged", "the answer of the child is malformed")
     return found
+
+
+def _absent(request: Request) -> tuple[str, ...]:
+    """The generation that a file does not get, where its import of one is the fallback for the other."""
+    if request.source is None or not fallback(request.source):
+        return ()
+    return ("nki",) if request.release.value == str(LEGACY) else ("neuronxcc.nki",)
 
 
 def _read(answer: Mapping[str, Any], found: Traced) -> None:
@@ -199,7 +236,9 @@ def _check_sealed(
             raise ProgramError(
                 f"the program's {name} is {getattr(head, name)!r}, {header[name]!r} was asked for"
             )
-    if list(head.grid) != header["grid"] or to_json(program.parameters) != to_json(node):
+    # without a grid that is asked for, a legacy kernel has the one that its file gives it
+    own = not header["launch"] and header["release"] == str(LEGACY) and math.prod(head.grid) % head.lnc == 0
+    if (list(head.grid) != header["grid"] and not own) or to_json(program.parameters) != to_json(node):
         raise ProgramError("the program's grid or parameters are not those of the request")
     for at, (shape, dtype) in enumerate(tensors):
         buffer = program.buffer(at)

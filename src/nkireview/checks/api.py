@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nkireview.checks.source import SourceFacts
+from nkireview.checks.source import Import, SourceFacts
 from nkireview.isa.names import Name, changed_names
 from nkireview.isa.release import LEGACY, Release
 
@@ -51,6 +51,42 @@ def generations(source: SourceFacts) -> frozenset[str]:
         if not item.guarded and _is_nki(item.module, item.name):
             found.add("legacy" if item.module.startswith("neuronxcc") else "current")
     return frozenset(found)
+
+
+def kernel_generations(source: SourceFacts, kernel: str) -> frozenset[str]:
+    """``current`` and ``legacy``, by the modules that a kernel and the functions that it mentions use.
+
+    Of a kernel that names none, or that is not of this file, the first import of the file that is a generation's.
+    """
+    bound: dict[str, Import] = {}
+    for item in source.imports:
+        if _computes(item) and not (item.guarded and item.bound in bound):
+            bound[item.bound] = item  # of several under ``try`` the first is the one that is wanted
+    found = set()
+    for function in source.reachable(kernel):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name) and node.id in bound:
+                found.add(_generation(bound[node.id]))
+    if not found and bound:
+        found.add(_generation(min(bound.values(), key=lambda item: item.line)))
+    return frozenset(found)
+
+
+def fallback(source: SourceFacts) -> bool:
+    """True where a file imports one generation and, where that fails, the other: both under ``try``."""
+    found = {_generation(item): item.guarded for item in source.imports if _computes(item)}
+    return len(found) == 2 and all(found.values())
+
+
+def _computes(item: Import) -> bool:
+    """True for imports that a kernel computes with; of the old package some files of today take annotations."""
+    full = f"{item.module}.{item.name}" if item.name else item.module
+    kept = ("neuronxcc.nki.typing", "neuronxcc.nki.compiler")
+    return _is_nki(item.module, item.name) and not full.startswith(kept)
+
+
+def _generation(item: Import) -> str:
+    return "legacy" if item.root == "neuronxcc" else "current"
 
 
 def generation_of(release: Release) -> str:

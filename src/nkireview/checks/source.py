@@ -12,6 +12,8 @@ from pathlib import Path
 MAX_BYTES = 16 * 2**20
 TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
 DECORATORS = ("jit", "nki_jit", "trace", "baremetal", "benchmark", "profile")
+PACKAGES = ("nki", "neuronxcc", "torch_neuronx")
+"""Where decorators come from."""
 
 
 class SourceError(ValueError):
@@ -57,7 +59,19 @@ class SourceFacts:
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """Parameter names of a function, in order; empty where it is not defined here."""
+        name = self.wrapped.get(name, name)
         return next((item.parameters for item in self.definitions if item.name == name), ())
+
+    def target_of(self, kernel: str) -> str | None:
+        """The target that the file sets or, before NKI 0.3, a kernel's decorator."""
+        function = self.functions.get(kernel)
+        if self.target is not None or function is None:
+            return self.target
+        for node in function.decorator_list:
+            for item in node.keywords if isinstance(node, ast.Call) else ():
+                if item.arg == "platform_target" and isinstance(item.value, ast.Constant):
+                    return str(item.value.value)
+        return None
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -74,9 +88,15 @@ class SourceFacts:
         return tuple(_imports(self.tree.body, guarded=False))
 
     @cached_property
+    def wrapped(self) -> dict[str, str]:
+        """Names at the top of the file that stand for a decorated function: ``bench = nki.benchmark(kernel)[2]``."""
+        return dict(_wrapped(self.tree))
+
+    @cached_property
     def functions(self) -> dict[str, ast.FunctionDef]:
-        """The functions at the top of the file, by name; the last of several."""
-        return {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
+        """The functions at the top of the file, by name and by the names that stand for them; the last of several."""
+        found = {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
+        return found | {name: found[inner] for name, inner in self.wrapped.items() if inner in found}
 
     def reachable(self, kernel: str) -> tuple[ast.FunctionDef, ...]:
         """The kernel and the functions of this file that it, or one of those, mentions by name."""
@@ -139,9 +159,11 @@ def choose_kernel(facts: SourceFacts, wanted: str | None) -> str:
 
 def _definitions(tree: ast.Module) -> list[Definition]:
     found = []
+    spelled = _spellings(tree)
+    wrapped = set(dict(_wrapped(tree)).values())
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
-            marked = any(_decorator(item) for item in node.decorator_list)
+            marked = node.name in wrapped or any(_decorates(item, spelled) for item in node.decorator_list)
             names = tuple(item.arg for item in (*node.args.posonlyargs, *node.args.args))
             found.append(Definition(node.name, node.lineno, marked, names))
     return found
@@ -165,11 +187,48 @@ def _imports(body: list[ast.stmt], guarded: bool) -> Iterator[Import]:
             yield from _imports(handler.body, guarded=True)
 
 
-def _decorator(node: ast.expr) -> bool:
+def _wrapped(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """(name, function) of ``name = nki.jit(function)``, ``name = nki.benchmark(warmup=5)(function)``, ``name =
+    function[4, 2]`` and the like.
+    """
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    spelled = _spellings(tree)
+    known: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            inner = _inner(node.value, functions, known, spelled)
+            if inner and not isinstance(node.value, ast.Name):
+                known[node.targets[0].id] = inner
+                yield node.targets[0].id, inner
+
+
+def _inner(node: ast.expr, functions: set[str], known: dict[str, str], spelled: set[str]) -> str:
+    """The function that an expression makes a kernel of; empty for any other expression."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id, node.id if node.id in functions else "")
+    if isinstance(node, ast.Subscript):
+        return _inner(node.value, functions, known, spelled)
+    if isinstance(node, ast.Call) and _decorates(node.func, spelled):
+        given = [*node.args[:1], *(item.value for item in node.keywords if item.arg in ("func", "kernel"))]
+        return _inner(given[0], functions, known, spelled) if given else ""
+    return ""
+
+
+def _spellings(tree: ast.Module) -> set[str]:
+    """The names of a file that stand for NKI or for one of its decorators."""
+    found = {*PACKAGES, "jit", "nki_jit"}
+    for item in _imports(tree.body, guarded=False):
+        if item.root in PACKAGES and (not item.name or item.name in ("nki", *DECORATORS)):
+            found.add(item.bound)
+    return found
+
+
+def _decorates(node: ast.expr, spelled: set[str]) -> bool:
+    """True for what makes a kernel of a function: ``nki.jit``, ``nki.jit(mode=...)``, ``nki_jit`` and the like."""
     called = node.func if isinstance(node, ast.Call) else node
     if isinstance(called, ast.Attribute):
-        return called.attr in DECORATORS and _root(called) in ("nki", "neuronxcc", "torch_neuronx")
-    return isinstance(called, ast.Name) and called.id in ("jit", "nki_jit")
+        return called.attr in DECORATORS and _root(called) in spelled
+    return isinstance(called, ast.Name) and called.id in spelled - set(PACKAGES)
 
 
 def _root(node: ast.expr) -> str:

@@ -30,11 +30,15 @@ class Construct:
 
 @dataclass(frozen=True)
 class Carried:
-    """A tile that every iteration of an affine_range reads and writes; `line` is that of the loop."""
+    """A tile that every iteration of an affine_range writes at one place; `line` is that of the loop.
+
+    reads: whether it reads the tile too.
+    """
 
     name: str
     line: int
     written: int
+    reads: bool = True
 
 
 @dataclass(frozen=True)
@@ -173,11 +177,58 @@ def carried(source: SourceFacts, kernel: str) -> tuple[Carried, ...]:
     return tuple(found)
 
 
+def rewritten(source: SourceFacts, kernel: str) -> tuple[Carried, ...]:
+    """Tiles made outside an affine_range that each of its iterations assigns at one place, without reading them there.
+
+    See err_unexpected_output_dependencies, nki.errors.rst at tag v2.26.1:775-810.
+    """
+    known = {(item.name, item.line) for item in carried(source, kernel)}
+    found: list[Carried] = []
+    for function in source.reachable(kernel):
+        for loop in ast.walk(function):
+            if isinstance(loop, ast.For) and _is_affine(loop.iter):
+                for name, line in _rewritten(function, loop):
+                    if (name, loop.lineno) not in known:
+                        found.append(Carried(name, loop.lineno, line, reads=False))
+    return tuple(found)
+
+
+def _rewritten(function: ast.FunctionDef, loop: ast.For) -> Iterator[tuple[str, int]]:
+    made, moving = _outside(function, loop)
+    told: set[str] = set()
+    for node in _unconditional(loop):
+        if isinstance(node, ast.Assign) and not _reduces(node.value):
+            for target in node.targets:
+                name = _base(target)
+                if name in made - told and _stored(target, name, moving):
+                    told.add(name)
+                    yield name, node.lineno
+
+
+def _reduces(node: ast.expr) -> bool:
+    """True for ``nl.loop_reduce(...)``, which says that the iterations are combined."""
+    return isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] == "loop_reduce"
+
+
+def _base(node: ast.expr) -> str:
+    """The name of which an element is assigned."""
+    return node.value.id if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) else ""
+
+
+def _unconditional(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements below a node that no condition guards."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.If | ast.While):
+            yield child
+            yield from _unconditional(child)
+
+
 def _is_affine(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] == "affine_range"
 
 
-def _carried(function: ast.FunctionDef, loop: ast.For) -> Iterator[Carried]:
+def _outside(function: ast.FunctionDef, loop: ast.For) -> tuple[set[str], set[str]]:
+    """The names that a call makes outside a loop and that it does not bind, and the names that move with the loop."""
     inside = {id(node) for node in ast.walk(loop)}
     made = {
         target.id
@@ -193,8 +244,12 @@ def _carried(function: ast.FunctionDef, loop: ast.For) -> Iterator[Carried]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    moving = here | {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    for name in sorted(made - here):
+    return made - here, here | {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+
+
+def _carried(function: ast.FunctionDef, loop: ast.For) -> Iterator[Carried]:
+    made, moving = _outside(function, loop)
+    for name in sorted(made):
         first = _first_carried(loop, name, moving)
         if first:
             yield Carried(name, loop.lineno, first)
@@ -206,7 +261,11 @@ def _first_carried(loop: ast.For, name: str, index: set[str]) -> int:
     for node in sorted(_actions(loop), key=lambda node: (node.lineno, node.col_offset)):
         if isinstance(node, ast.Assign):
             names = {item.id for item in ast.walk(node.value) if isinstance(item, ast.Name)}
-            if name in names and any(_stored(target, name, index) for target in node.targets):
+            if (
+                name in names
+                and not _reduces(node.value)
+                and any(_stored(target, name, index) for target in node.targets)
+            ):
                 return node.lineno
             continue
         operation = _dotted(node.func).split(".")[-1]

@@ -76,6 +76,11 @@ def kernel_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--lnc", type=click.IntRange(1, 2), help="Logical NeuronCore size; default: the task's, 1."
             ),
             click.option(
+                "--grid",
+                metavar="SIZES",
+                help="Launch grid of a legacy kernel: 4,2 or, over two cores, nc(2)*2,4; default: the file's, none.",
+            ),
+            click.option(
                 "--seed", type=click.IntRange(0), help="Repeat a review with the seeds of its report."
             ),
             click.option(

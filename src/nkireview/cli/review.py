@@ -125,7 +125,7 @@ def task_of(path: Path, submission: Path | None, kernel: str | None = None) -> C
 
 def requests_of(path: Path, options: dict[str, Any]) -> list[Request]:
     """The requests of a call; UsageError or TaskError for a wrong one. Takes its options out of `options`."""
-    named = [name for name in ("kernel", "reference", "inputs", "inputs_from") if options[name]]
+    named = [name for name in ("kernel", "reference", "inputs", "inputs_from", "grid") if options.get(name)]
     schedule_only = options.pop("schedule_only", False)
     submission = options.pop("submission", None)
     asked = {name: options.get(name) for name in ("target", "nki", "lnc", "seed", "seeds")}

@@ -85,8 +85,8 @@ class Store:
 
     block None: nothing was written. defined None (and a block): everything is. parts: while no mask is made, the forms
     of what was written. tainted: once written with a value that depended on undefined memory. epoch counts such
-    writes. loaded: compute values of accesses, until the next write. matmul: what last wrote PSUM, see `psum`. raw: what
-    was never written is still to be filled with poison, see `expose`.
+    writes. loaded: compute values of accesses, until the next write. matmul: what last wrote PSUM, see `psum`. raw:
+    what was never written is still to be filled with poison, see `expose`.
     """
 
     __slots__ = (

@@ -19,7 +19,3 @@ class KernelFault(RuntimeError):
 
 class IndexFault(KernelFault, IndexError):
     """An access left its tensor while the kernel ran."""
-
-
-class LegacyModuleError(ImportError):
-    """A module of the legacy generation, which is not launched; scripts may fall back on it as on any ImportError."""

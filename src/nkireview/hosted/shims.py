@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from nkireview.hosted import neuron_dtypes
-from nkireview.hosted.errors import LegacyModuleError
 from nkireview.hosted.simulate import simulate
-from nkireview.nki.errors import NotYetSupported
-from nkireview.nki.jit import jit
 from nkireview.nki.legacy import modules as legacy
+from nkireview.nki.legacy.kernels import nki_jit_of_torch as nki_jit
+from nkireview.nki.modules import find_internal
 
 
 def install(nki: ModuleType) -> None:
     """Register the stand-ins in `sys.modules`."""
     _put("neuron_dtypes", neuron_dtypes.module())
     _torch_xla()
-    _put("torch_neuronx", _module("torch_neuronx", nki_jit=jit))
+    _put("torch_neuronx", _module("torch_neuronx", nki_jit=nki_jit))
     _put("torch_neuronx.xla_impl", _module("torch_neuronx.xla_impl"))
-    _put("torch_neuronx.xla_impl.ops", _module("torch_neuronx.xla_impl.ops", nki_jit=jit))
+    _put("torch_neuronx.xla_impl.ops", _module("torch_neuronx.xla_impl.ops", nki_jit=nki_jit))
     _neuronxcc()
     _simulator(nki)
 
@@ -55,24 +52,14 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _neuronxcc() -> None:
-    """The legacy generation, and the cast that files of both generations take from the old package."""
+    """The legacy generation, and the cast that files of both take from the old package; its internals refuse."""
     _put("neuronxcc", _module("neuronxcc", __version__="0"))
     legacy.install()
+    find_internal("neuronxcc.")
     for name in ("starfish", "starfish.support"):
         _put(f"neuronxcc.{name}", _module(f"neuronxcc.{name}"))
     dtype = _module("neuronxcc.starfish.support.dtype", static_cast=neuron_dtypes.static_cast)
     _put("neuronxcc.starfish.support.dtype", dtype)
-
-
-class _LegacyFinder(MetaPathFinder):
-    """Says of the modules of ``neuronxcc.nki`` why they are not there."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname.startswith("neuronxcc.nki."):
-            raise LegacyModuleError(f"not yet supported: {fullname}, of the legacy generation", name=fullname)
-        return None
 
 
 def _simulator(nki: ModuleType) -> None:
@@ -93,18 +80,16 @@ def _put(name: str, module: ModuleType) -> None:
         setattr(sys.modules[parent], child, module)
 
 
-def _module(name: str, *, legacy: bool = False, **members: Any) -> ModuleType:
+def _module(name: str, **members: Any) -> ModuleType:
     made = ModuleType(name, f"Stand-in for {name}.")
     made.__path__ = []
     made.__dict__.update(members)
-    made.__dict__["__getattr__"] = _unknown(name, legacy)
+    made.__dict__["__getattr__"] = _unknown(name)
     return made
 
 
-def _unknown(module: str, legacy: bool) -> Callable[[str], Any]:
+def _unknown(module: str) -> Callable[[str], Any]:
     def lookup(name: str) -> Any:
-        if legacy and not name.startswith("__"):
-            raise NotYetSupported(f"{module}.{name}, of the legacy generation")
         raise AttributeError(f"{module} has no {name!r} where kernels run without an accelerator")
 
     return lookup

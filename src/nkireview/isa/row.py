@@ -280,7 +280,7 @@ class Legacy:
     """How the legacy generation spells the row."""
 
     name: str
-    form: str  # "returns" a value, or takes "dst"
+    form: str  # "returns" a value, takes "dst", or has no name of its own and is "inside" the nl function `name`
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ themselves and their name. None equals none of them.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ class DType(str):
         return table.BY_NAME[self.name].bits // 8
 
     def __eq__(self, other: object) -> bool:
+        if type(other) is DType:
+            return str.__eq__(self, other)
         if isinstance(other, str):
             return str.__eq__(self, other) or (
                 self._numpy is not None and other in (self._numpy.name, f"torch.{self._numpy.name}")
@@ -73,11 +76,18 @@ class DType(str):
 ALL = {name: DType(name) for name in table.BY_NAME}
 
 
+@cache
+def _of_type(spelling: Any) -> DType:
+    return ALL[table.of(spelling).name]
+
+
 def of(spelling: Any, what: str) -> DType:
     """The dtype of a spelling; Refusal names the call (`what`) and the choices."""
     if isinstance(spelling, DType):
         return spelling
     try:
+        if isinstance(spelling, type | np.dtype):
+            return _of_type(spelling)
         return ALL[table.of(spelling).name]
     except (ValueError, TypeError) as error:
         raise Refusal(f"{what}: {error}") from None

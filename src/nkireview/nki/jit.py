@@ -15,6 +15,9 @@ TARGET_UNTIL = Release(0, 3)  # migration guide: platform_target= raises from 0.
 TARGET = "nki_platform_target"
 """The attribute of a function that keeps its decorator's target, for who launches it."""
 
+FRONT = "legacy front"
+"""Kept in a trace whose kernel is of the legacy generation."""
+
 Host = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 host: Host | None = None
 """What launches a kernel called from host code: given its function, grid and arguments; set in hosted processes."""
@@ -35,6 +38,11 @@ class Kernel:
                 return host(self.function, self.grid, args, kwargs)
             raise Refusal(
                 f"kernel {self.function.__name__} is called outside a review; use nkireview run or nkireview review"
+            )
+        if trace.kept.get(FRONT):
+            raise Refusal(
+                f"kernel {self.function.__name__} is of the current generation (nki) and is called from one of the "
+                "legacy generation (neuronxcc.nki); the two cannot call each other"
             )
         trace.event(
             "note",

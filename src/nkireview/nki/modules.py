@@ -51,7 +51,7 @@ def install() -> ModuleType:
         "isa": isa.module("nki.isa"),
         "typing": _module("nki.typing", tensor=TypingTensor(), mutable_tensor=TypingTensor()),
         "collectives": _module("nki.collectives", **collectives.namespace()),
-        "compiler": _internal("nki.compiler"),
+        "compiler": internal("nki.compiler"),
         "dtype": language.module("nki.dtype"),
         "tensor": _module("nki.tensor", NkiTensor=NkiTensor),
         "experimental": _module("nki.experimental", while_loop=while_loop),
@@ -63,8 +63,7 @@ def install() -> ModuleType:
     constants = _module("nki.isa.constants", **ENUMS, matmul_perf_mode=ENUMS["perf_mode"])
     parts["isa"].constants = constants  # type: ignore[attr-defined]
     sys.modules["nki.isa.constants"] = constants
-    if not any(isinstance(finder, _InternalFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _InternalFinder())
+    find_internal("nki.compiler.")
     return nki
 
 
@@ -92,7 +91,7 @@ class _Internal(type):
         raise Refusal(f"{cls.__module__}.{cls.__name__} belongs to the Neuron compiler, which is not here")
 
 
-def _internal(name: str) -> ModuleType:
+def internal(name: str) -> ModuleType:
     """A module of the compiler: every name can be imported and none used."""
     made = ModuleType(name)
     made.__path__ = []
@@ -108,21 +107,31 @@ def _internal(name: str) -> ModuleType:
 
 class _InternalLoader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _internal(spec.name)
+        return internal(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing runs."""
 
 
 class _InternalFinder(MetaPathFinder):
-    """Finds every module below ``nki.compiler``."""
+    """Finds every module whose name begins with a prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not fullname.startswith("nki.compiler."):
+        if not fullname.startswith(self.prefix):
             return None
         return ModuleSpec(fullname, _InternalLoader(), is_package=True)
+
+
+def find_internal(prefix: str) -> None:
+    """Let every module of the compiler below a prefix (``nki.compiler.``) be imported; its names refuse to be used."""
+    found = (finder for finder in sys.meta_path if isinstance(finder, _InternalFinder))
+    if not any(finder.prefix == prefix for finder in found):
+        sys.meta_path.insert(0, _InternalFinder(prefix))
 
 
 def _module(name: str, **members: Any) -> ModuleType:

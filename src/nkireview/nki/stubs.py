@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any
 
-from nkireview.nki.errors import NotYetSupported, Refusal
+from nkireview.nki.errors import Refusal
 from nkireview.nki.jit import Kernel
 from nkireview.nki.trace import active
 
@@ -80,8 +80,6 @@ class _StubModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if self.__name__ == "neuronxcc.nki" or (self.__name__, name) == ("neuronxcc", "nki"):
-            raise NotYetSupported("neuronxcc.nki, the legacy generation")
         return stub(f"{self.__name__}.{name}")
 
 
@@ -103,8 +101,6 @@ class StubFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """See `MetaPathFinder.find_spec`."""
-        if fullname.startswith("neuronxcc.nki.") and fullname != "neuronxcc.nki.typing":
-            raise NotYetSupported("neuronxcc.nki, the legacy generation")
         if fullname.split(".", 1)[0] not in STUBBED:
             return None
         return ModuleSpec(fullname, _StubLoader(), is_package=True)

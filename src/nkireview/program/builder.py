@@ -207,6 +207,10 @@ class ProgramBuilder:
         """The access of an operand of a recorded instruction, -1: none."""
         return self._operand[self._slot(index, name)]
 
+    def opcode(self, index: int) -> str:
+        """The name of the row of a recorded instruction."""
+        return self._opcode_rows[self._call_keys[self._call[index]][0]].name
+
     def retarget(self, index: int, name: str, access: int) -> None:
         """Give an operand of a recorded instruction another access."""
         self._operand[self._slot(index, name)] = access
@@ -263,15 +267,19 @@ class ProgramBuilder:
 
     def written(self, writes: Mapping[str, tuple[bool, ...]]) -> set[int]:
         """Buffers that some instruction writes; `writes` says which operands of an opcode are written."""
+        return set(self.first_writes(writes))
+
+    def first_writes(self, writes: Mapping[str, tuple[bool, ...]]) -> dict[int, int]:
+        """The place of the first instruction that writes each written buffer; `writes` as for `written`."""
         codes = [call[0] for call in self._calls]
         flags = [writes[row.name] for row in self._opcode_rows]
         buffers, operand = self._int32["access_buffer"], self._operand
-        found: set[int] = set()
+        found: dict[int, int] = {}
         at = 0
-        for call in self._call:
+        for call, place in zip(self._call, self._place_of, strict=True):
             for flag in flags[codes[call]]:
                 if flag and operand[at] >= 0:
-                    found.add(buffers[operand[at]])
+                    found.setdefault(buffers[operand[at]], place)
                 at += 1
         return found
 

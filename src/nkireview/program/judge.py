@@ -9,7 +9,7 @@ from typing import Any
 from nkireview.isa import dtypes
 from nkireview.isa.enums import DgeMode, Engine, Memory
 from nkireview.isa.limit import Limit
-from nkireview.isa.release import Release, Span
+from nkireview.isa.release import LEGACY, Release, Span
 from nkireview.isa.row import REQUIRED, Operand, Param, Row
 from nkireview.program.call import CallView
 
@@ -63,7 +63,8 @@ def _scope(call: CallView) -> Iterator[Judgement]:
         number = 51 if row.generations == {"v4"} else 52
         text = f"needs NeuronCore-{' or '.join(sorted(row.generations))}, not {generation}"
         yield Judgement(number, "generation", text, row.source)
-    if call.release not in row.releases:
+    legacy = row.legacy is not None and call.release == LEGACY
+    if call.release not in row.releases and not legacy:
         yield Judgement(0, "release", f"{_scope_text(row.releases)}, not in NKI {call.release}", row.source)
 
 

@@ -55,7 +55,7 @@ class Event:
     place: int
     detail: str
 
-    KINDS = ("truth", "stub", "rebound", "deprecated", "overrun", "note")
+    KINDS = ("truth", "stub", "rebound", "deprecated", "overrun", "parameter", "note")
 
     def __post_init__(self) -> None:
         if self.kind not in self.KINDS:

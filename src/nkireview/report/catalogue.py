@@ -92,6 +92,7 @@ def facts(rule: Rule) -> tuple[tuple[str, str], ...]:
     found = (
         ("Why", rule.explanation),
         ("Change", rule.change),
+        ("In the legacy generation", rule.legacy),
         ("Targets", targets_of(rule)),
         ("Releases", releases_of(rule)),
         ("Explains", ", ".join(sorted(rule.suppresses))),

@@ -160,8 +160,11 @@ def subject_name(record: ReviewRecord) -> str:
 
 
 def settings(record: ReviewRecord) -> str:
-    """Target, release and LNC, each with its origin."""
-    named = (("", record.subject.target), ("NKI ", record.subject.release), ("LNC ", record.subject.lnc))
+    """Target, release, LNC and, of a kernel that has one, the launch grid, each with its origin."""
+    subject = record.subject
+    named = [("", subject.target), ("NKI ", subject.release), ("LNC ", subject.lnc)]
+    if subject.grid is not None:
+        named.append(("grid ", subject.grid))
     return one_line(", ".join(f"{name}{item.value} ({item.origin})" for name, item in named), 200)
 
 

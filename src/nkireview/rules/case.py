@@ -159,6 +159,7 @@ class Case:
         gain_ns: float,
         group: str,
         change: str = "",
+        legacy: str = "",
     ) -> Draft:
         """A finding about instructions, with this gain; the severity falls to a note where it is little."""
         at = np.asarray(instructions, np.int64)
@@ -172,6 +173,7 @@ class Case:
             group=group,
             change=change,
             gain_ns=round(gain_ns, 1),
+            legacy=legacy,
         )
 
     def places(self, instructions: Ints) -> tuple[str, ...]:

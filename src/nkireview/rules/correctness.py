@@ -226,6 +226,7 @@ RULES = (
         citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:541-555",
         suppresses=frozenset({"NKR020", "NKR021"}),
         change="Give the first matmul accumulate=False (or leave it out) and drop the memset.",
+        legacy="Declare the accumulator with nl.zeros(..., buffer=nl.psum), and add to it by += of matmuls alone.",
     ),
     Rule(
         "NKR013",

@@ -32,6 +32,8 @@ SENTENCES = 3
 """Kinds of instructions that a finding about one limit quotes."""
 DIVERGE = "cores diverge"
 """How the notes of a trace begin whose cores allocate different shared tensors."""
+GRIDLESS = "nl.program_id(0) is 0, "
+"""How the note of a legacy kernel begins that asks for its instance and is launched without a grid."""
 LOCAL = " was made in the body of "
 """What the notes about tensors of a loop's body say that are used outside of it."""
 
@@ -94,6 +96,13 @@ def _overrun(facts: WorkloadFacts) -> Iterator[Draft]:
         yield Draft(located(items[0][0], places), places, len(items), facts.name, group=group)
 
 
+def _parameters(facts: WorkloadFacts) -> Iterator[Draft]:
+    """One finding for each parameter."""
+    for items in by_cause(_events(facts, "parameter"), lambda event: event[0]):
+        places = distinct(place for _, place in items)
+        yield Draft(located(items[0][0], places), places, len(items), facts.name, group=items[0][0])
+
+
 def _truth(facts: Facts) -> Iterator[Draft]:
     """One finding: it is one habit, whatever the tensors."""
     found = _all_events(facts, "truth")
@@ -124,7 +133,7 @@ def _notes(facts: Facts) -> Iterator[Draft]:
     notes = [
         event
         for event in _all_events(facts, "note")
-        if not event[0].startswith(DIVERGE) and LOCAL not in event[0]
+        if not event[0].startswith((DIVERGE, GRIDLESS)) and LOCAL not in event[0]
     ]
     for items in by_cause(notes, lambda event: event[0]):
         places = distinct(place for _, place in items)
@@ -256,6 +265,21 @@ RULES = (
         each(_overrun),
         citation="aws-neuron-sdk nki/deep-dives/nki-aps.rst:33-60",
         change="End the last tile at the size of the dimension, for instance with min(start + size, columns).",
+    ),
+    Rule(
+        "NKR009",
+        "A parameter is written that the kernel may only read",
+        _BLOCKER,
+        Dimension.memory,
+        Evidence.traced,
+        "In the legacy generation a kernel that returns its results may write no parameter but those "
+        "annotated nt.mutable_tensor, and these it has to return; the compiler refuses any other. A kernel that "
+        "returns nothing is of the older convention and writes the parameters that are its results.",
+        each(_parameters),
+        citation="aws-neuron-sdk nki/api/nki.errors.rst at tag v2.26.1:179-228,478-513",
+        change="Write into a tensor of nl.shared_hbm and return it, or annotate the parameter with nt.mutable_tensor "
+        "and return it.",
+        releases=Span(until=Release(0, 2)),
     ),
     Rule(
         "NKR024",

@@ -405,6 +405,8 @@ def _added_in_sbuf(case: Case) -> Iterator[Draft]:
             group="sums",
             change="give the matmuls of one result the same PSUM tile, with accumulate=True from the second on, and "
             "copy it to SBUF once",
+            legacy="add the products up in a tile of nl.zeros(..., buffer=nl.psum) by += of the matmul, and copy it to "
+            "SBUF once",
         )
 
 
@@ -443,10 +445,12 @@ RULES = (
         _MEMORY,
         Evidence.traced,
         "Does not fit as written: between first write and last read the buffers need more than the usable bytes of a "
-        "partition. The compiler must reorder, re-load or spill to HBM, and NKI kernels have no promise that it can.",
+        "partition. The compiler must reorder, re-load or spill to HBM, and NKI kernels have no promise that it can. "
+        "The legacy compiler fuses loops over blocks and spills, so that there it is a note.",
         each(_overfull(Memory.sbuf)),  # type: ignore[arg-type]
         citation="aws-neuron-sdk nki/get-started/about/memory-hierarchy-overview.rst:86",
         change="keep fewer or smaller tiles alive: load a block when it is needed, and use it up before the next one",
+        legacy_cap=Severity.note,
     ),
     Rule(
         "NKR102",
@@ -455,10 +459,12 @@ RULES = (
         _MEMORY,
         Evidence.traced,
         "A partition of PSUM has 8 banks of 2 KiB. Accumulators that wait to be copied out keep their banks; matmuls "
-        "that need another one cannot start, and PSUM is not spilled.",
+        "that need another one cannot start, and PSUM is not spilled. The legacy compiler fuses loops over blocks, so "
+        "that there it is a note.",
         each(_overfull(Memory.psum)),  # type: ignore[arg-type]
         citation="aws-neuron-sdk nki/migration/index.rst:1108-1114",
         change="copy each accumulator to SBUF as soon as its last matmul is done, before the next ones start",
+        legacy_cap=Severity.note,
     ),
     Rule(
         "NKR103",
@@ -502,8 +508,10 @@ RULES = (
         Severity.major,
         _MEMORY,
         Evidence.scheduled,
-        "The tensor is no output and no argument, and no instruction loads it: the stores only take bandwidth.",
+        "The tensor is no output and no argument, and no instruction loads it: the stores only take bandwidth. The "
+        "legacy compiler leaves out what nobody uses, so that there it is a note.",
         scheduled(_unread),
+        legacy_cap=Severity.note,
         citation=f"{_PERF}:117-140",
     ),
     Rule(
@@ -512,8 +520,10 @@ RULES = (
         Severity.major,
         _MEMORY,
         Evidence.scheduled,
-        "No instruction reads the tile that the DMA fills; it takes bandwidth and SBUF for nothing.",
+        "No instruction reads the tile that the DMA fills; it takes bandwidth and SBUF for nothing. The legacy "
+        "compiler leaves out what nobody uses, so that there it is a note.",
         scheduled(_unused_load),
+        legacy_cap=Severity.note,
         citation=f"{_PERF}:75-110",
     ),
     Rule(

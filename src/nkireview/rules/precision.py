@@ -362,6 +362,8 @@ RULES = (
         citation=f"{_ISA}:1032-1040",
         change="Use nisa.tensor_tensor with engine=nisa.engine.gpsimd, or bitwise operators, which are exact "
         "everywhere.",
+        legacy="Use nisa.tensor_tensor with engine=nisa.gpsimd_engine, or bitwise operators, which are exact "
+        "everywhere.",
     ),
     Rule(
         "NKR080",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from nkireview.isa.enums import GENERATIONS
-from nkireview.isa.release import ALWAYS, Span
+from nkireview.isa.release import ALWAYS, LEGACY, Span
 from nkireview.rules.facts import Facts, WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Finding, Severity
 
@@ -28,6 +28,8 @@ class Draft:
     change: str = ""
     gain_ns: float | None = None
     failing: str = ""
+    legacy: str = ""
+    """What to do about it in the legacy generation, where that differs."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,9 @@ class Rule:
     that may be why the rule fires: where one of them stands beside it, its change is to mend that first.
 
     `explanation` says what is wrong and why on this hardware, `change` what to do about it; a Draft may be more
-    precise. `generations` and `releases` are those in which the rule is asked at all. The bad and the good example are
-    files of ``rules/examples``, named after the code.
+    precise. `legacy` is the change in the spelling of the legacy generation, where that differs, and `legacy_cap` the
+    most that the rule weighs there. `generations` and `releases` are those in which the rule is asked at all. The bad
+    and the good example are files of ``rules/examples``, named after the code.
     """
 
     code: str
@@ -51,6 +54,8 @@ class Rule:
     suppresses: frozenset[str] = frozenset()
     causes: frozenset[str] = frozenset()
     change: str = ""
+    legacy: str = ""
+    legacy_cap: Severity | None = None
     generations: frozenset[str] = frozenset(GENERATIONS)
     releases: Span = ALWAYS
 
@@ -58,10 +63,12 @@ class Rule:
         """The rule's findings; none where the target's generation or the release is not the rule's."""
         if facts.generation not in self.generations or facts.release not in self.releases:
             return
+        old = facts.release == LEGACY
         for draft in self.find(facts):
+            change = draft.change or self.change
             yield Finding(
                 code=self.code,
-                severity=draft.severity or self.severity,
+                severity=self._weight(draft, old),
                 dimension=draft.dimension or self.dimension,
                 evidence=self.evidence,
                 message=draft.message,
@@ -73,10 +80,18 @@ class Rule:
                 group=draft.group,
                 title=self.title,
                 why=draft.why or self.explanation,
-                change=draft.change or self.change,
+                change=(draft.legacy or (self.legacy if not draft.change else "") or change)
+                if old
+                else change,
                 gain_ns=draft.gain_ns,
                 failing=draft.failing,
             )
+
+    def _weight(self, draft: Draft, old: bool) -> Severity:
+        found = draft.severity or self.severity
+        if old and self.legacy_cap is not None:
+            return max(found, self.legacy_cap, key=lambda severity: severity.rank)
+        return found
 
 
 def each(find: Callable[[WorkloadFacts], Iterable[Draft]]) -> Callable[[Facts], Iterator[Draft]]:

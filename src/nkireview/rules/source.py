@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from nkireview.checks.api import absent_names, generation_of, generations, imports_of
 from nkireview.checks.source import SourceFacts
-from nkireview.checks.subset import carried, constructs, host_calls
-from nkireview.isa.release import LEGACY, Release, Span
+from nkireview.checks.subset import carried, constructs, host_calls, rewritten
+from nkireview.isa.release import LEGACY, Release
 from nkireview.rules.facts import Facts
 from nkireview.rules.finding import Dimension, Evidence, Severity
 from nkireview.rules.lines import by_cause, distinct, located
@@ -26,7 +26,7 @@ def _mixed(facts: Facts) -> Iterator[Draft]:
         yield Draft(
             f"the file imports nki (line {lines['current']}) and neuronxcc.nki (line {lines['legacy']})",
             tuple(source.at(line) for line in lines.values()),
-            severity=Severity.minor if facts.release < REFUSED_SINCE else None,
+            severity=Severity.minor if LEGACY < facts.release < REFUSED_SINCE else None,
         )
 
 
@@ -87,12 +87,17 @@ def _carried(facts: Facts) -> Iterator[Draft]:
     source = facts.source
     if source is None:
         return
-    for items in by_cause(carried(source, facts.kernel), lambda item: item.line):
+    found = list(carried(source, facts.kernel))
+    if facts.release == LEGACY:
+        found.extend(rewritten(source, facts.kernel))
+    for items in by_cause(found, lambda item: (item.line, item.reads)):
         line, names = items[0].line, ", ".join(item.name for item in items)
         written = distinct(source.at(item.written) for item in items)
         places = distinct((*written, source.at(line)))
         if facts.release == LEGACY:
-            sentence = f"every iteration of the affine_range of line {line} reads and writes {names}"
+            does = "reads and writes" if items[0].reads else "writes"
+            there = "" if items[0].reads else " at one place"
+            sentence = f"every iteration of the affine_range of line {line} {does} {names}{there}"
             yield Draft(located(sentence, written), places, len(items))
         else:
             sentence = f"the affine_range of line {line} carries {names} from one iteration to the next"
@@ -232,12 +237,12 @@ RULES = (
         Dimension.sdk,
         Evidence.source,
         "neuronxcc.nki and nki are two compilers with two sets of rules: calls, loops and results differ. "
-        "Kernels of the two cannot call each other, and since 0.4 the compiler refuses neuronxcc.nki inside a "
-        "kernel; before, where it warns, this is minor.",
+        "Kernels of the two cannot call each other. The SDK of the legacy generation has no nki, and since 0.4 the "
+        "compiler refuses neuronxcc.nki inside a kernel; between the two, where it warns, this is minor.",
         _mixed,
         citation=f"{_NOTES}:273",
-        change="Import nki, nki.isa and nki.language only, and port what still uses neuronxcc.nki.",
-        releases=Span(since=Release(0, 2)),
+        change="Import nki, nki.isa and nki.language only, and port what still uses neuronxcc.nki; nkireview "
+        "migrate-check says what that takes.",
     ),
     Rule(
         "NKR047",

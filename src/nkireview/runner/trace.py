@@ -6,7 +6,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from nkireview.isa.release import Release
 from nkireview.nki import launch, modules, stubs
 from nkireview.nki.dtypes import of
 from nkireview.nki.errors import NotYetSupported, Refusal
-from nkireview.nki.jit import Kernel
+from nkireview.nki.legacy import modules as legacy
+from nkireview.nki.legacy.front import Entry, entry_of, launched, note_parameters, run_instances
 from nkireview.nki.tensor import NkiTensor
 from nkireview.nki.trace import Trace, loading
 from nkireview.program.codec import save
@@ -32,8 +33,10 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Response:
 
     header: file, kernel, target, release, lnc, parameters (a tree of `program.tree`, a tuple of the positional
     arguments and a dict of the keyword ones), tensors ([shape, dtype] for each tensor leaf), paths (folders for
-    imports). The response is the program as one blob, or an ``error`` with kind, message, file and line; kind is
-    unsupported, refused, raised, import, limits or missing, whose message is the name of a module that is not found.
+    imports), grid (the shape of the launch grid), launch (the grid of a legacy kernel as it was asked for, empty where
+    the file's own counts), absent (roots of a generation that cannot be imported). The response is the program as one
+    blob, or an ``error`` with kind, message, file and line; kind is unsupported, refused, raised, import, limits or
+    missing, whose message is the name of a module that is not found.
     """
     # a trace makes many objects and few cycles
     gc.set_threshold(200_000)
@@ -41,12 +44,15 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Response:
     sys.path[:0] = header["paths"]
     modules.install()
     stubs.install()
+    legacy.install()
+    for name in header.get("absent", ()):
+        _hide(name)
     sys.breakpointhook = _no_debugger
     try:
         with loading(state):
             module = load_module(Path(header["file"]))
-            function = _function(module, header["kernel"])
-        program = _trace(state, function, header)
+            entry = _entry(module, header["kernel"])
+        program = _trace(state, entry, header)
     except MemoryError:
         raise
     except BaseException as error:
@@ -59,19 +65,26 @@ def _no_debugger(*args: Any, **kwargs: Any) -> None:
     """What ``breakpoint()`` does where nobody sits at a terminal."""
 
 
-def _function(module: Any, name: str) -> Callable[..., Any]:
+def _hide(root: str) -> None:
+    """Let imports of a module and of what is below it fail, so that a file takes its other way."""
+    for name in [root, *(name for name in sys.modules if name.startswith(f"{root}."))]:
+        sys.modules[name] = None  # type: ignore[assignment]
+
+
+def _entry(module: Any, name: str) -> Entry:
     found = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
         raise LoadError(f"{module.__file__} has no kernel {name!r}")
-    function = found.function if isinstance(found, Kernel) else found
-    if not callable(function):
-        raise LoadError(f"{name!r} in {module.__file__} is a {type(function).__name__}, expected a function")
-    return function
+    if not callable(found):
+        raise LoadError(f"{name!r} in {module.__file__} is a {type(found).__name__}, expected a function")
+    return entry_of(found)
 
 
-def _trace(state: Trace, function: Callable[..., Any], header: Mapping[str, Any]) -> bytes:
+def _trace(before: Trace, entry: Entry, header: Mapping[str, Any]) -> bytes:
+    grid = launched(entry, header["kernel"], before, header.get("launch", ""))
+    state = before if grid is None else Trace(before.hardware.name, before.release, grid.lnc, grid.shape)
     parameters = from_json(header["parameters"])
     buffers = _parameter_buffers(state, parameters, header["tensors"])
 
@@ -79,8 +92,12 @@ def _trace(state: Trace, function: Callable[..., Any], header: Mapping[str, Any]
         args, kwargs = (_rebuild(state, item, buffers) for item in _items(parameters))
         return list(args), kwargs
 
-    returned = launch.run_cores(state, function, arguments)
     paths = {leaf.buffer: path for path, leaf in leaves(parameters) if isinstance(leaf, TensorLeaf)}
+    if grid is None:
+        returned = launch.run_cores(state, entry.function, arguments)
+    else:
+        returned = run_instances(state, grid, entry.function, arguments, launch.run_kernel)
+        note_parameters(state, entry.function, returned, paths)
     outputs = tuple(launch.outputs(state, returned, paths))
     kept = Header(
         kernel=header["kernel"],

@@ -15,7 +15,7 @@ from nkireview.isa import alu, dtypes
 from nkireview.isa.enums import Engine
 from nkireview.isa.limit import Call, Check, DtypeIn, Equal, Exactly, Limit, MultipleOf, SameDtype
 from nkireview.isa.release import Release, Span
-from nkireview.isa.row import Bits, Cost, Flow, Operand, Param, Rate, Reader, Result, Role, Row
+from nkireview.isa.row import Bits, Cost, Flow, Legacy, Operand, Param, Rate, Reader, Result, Role, Row
 from nkireview.isa.rows.arrays import bit_pattern, rows_of, stored_bits
 from nkireview.isa.rows.common import (
     INT32,
@@ -115,6 +115,7 @@ nc_n_gather = Row(
         DtypeIn(number=46, source=f"{STUB}:1920", operand="indices", allowed=frozenset({"uint32"})),
     ),
     releases=SINCE_02,
+    legacy=Legacy("gather_flattened", "inside"),
 )
 
 

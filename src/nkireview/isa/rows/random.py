@@ -16,7 +16,20 @@ from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine
 from nkireview.isa.limit import Call, Check, Exactly, SameDtype
 from nkireview.isa.release import Release, Span
-from nkireview.isa.row import Bits, Cost, Engines, Flow, Operand, Param, Rate, Reader, Result, Role, Row
+from nkireview.isa.row import (
+    Bits,
+    Cost,
+    Engines,
+    Flow,
+    Legacy,
+    Operand,
+    Param,
+    Rate,
+    Reader,
+    Result,
+    Role,
+    Row,
+)
 from nkireview.isa.rows.arrays import move, operand_value, rows_of
 from nkireview.isa.rows.common import (
     ALL,
@@ -142,6 +155,7 @@ rng = Row(
     source=f"{STUB}:2087-2121",
     limits=(*placed_limits("dst"), *gpsimd_limits(f"{STUB}:2116", "dst")),
     releases=SINCE_02,
+    legacy=Legacy("rand", "inside"),
 )
 
 
@@ -271,6 +285,7 @@ set_rng_seed = Row(
         ),
     ),
     releases=SINCE_02,
+    legacy=Legacy("random_seed", "inside"),
 )
 
 

@@ -11,17 +11,25 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from nkireview.nki.errors import Refusal
+from nkireview.nki.jit import Kernel
 from nkireview.nki.legacy.declared import Address, Allocator, Place
 from nkireview.nki.order import no_reorder
 from nkireview.nki.tensor import MemoryRegion
-from nkireview.nki.trace import current
+from nkireview.nki.trace import active, current
+
+DIRECTIVES = "nki_directives"
+"""The attribute of a kernel's function that holds the names of its decorators of ``nki.compiler``."""
+AUTOMATIC = "automatic allocation"
+"""Kept in a trace whose kernel leaves every address to the compiler."""
 
 
 def _linear(at: Sequence[int], counts: Sequence[int], what: str) -> int:
     """The number of a block among the tiles that exist at one time: its index modulo the counts, in row-major order."""
-    if not counts:
-        return 0
+    if not counts or not at:
+        return 0  # of a tensor without blocks there is one tile, whatever the counts say
     if len(counts) != len(at):
         raise Refusal(f"{what} has {len(counts)} sizes, the tensor has {len(at)} block dimensions")
     found = 0
@@ -30,14 +38,34 @@ def _linear(at: Sequence[int], counts: Sequence[int], what: str) -> int:
     return found
 
 
+def _numbers(found: Any, memory: str, *names: str) -> list[int]:
+    """What a function that places tiles returned; Refusal where it is not one number from 0 on for each name."""
+    items = list(found) if isinstance(found, list | tuple) else [found]
+    whole = all(
+        isinstance(item, int | np.integer) and not isinstance(item, bool) and item >= 0 for item in items
+    )
+    if len(items) != len(names) or not whole:
+        raise Refusal(
+            f"ncc.{memory}.alloc: the function must return ({', '.join(names)}), integers from 0 on, got {found!r}"
+        )
+    return [int(item) for item in items]
+
+
+def _allocator(region: MemoryRegion, place: Place) -> Allocator:
+    """A memory with a rule that places tiles, unless ``force_auto_alloc`` leaves placing to the compiler."""
+    trace = active()
+    return Allocator(region, None if trace is not None and trace.kept.get(AUTOMATIC) else place)
+
+
 def _sbuf_alloc(func: Callable[..., Any]) -> Allocator:
     """Tiles in SBUF at (start partition, byte) by a function of block index, partitions and bytes a partition."""
 
     def place(at: tuple[int, ...], partitions: int, width: int) -> Address:
-        start, byte = func(idx=at, pdim_size=partitions, fdim_size=width)
-        return int(start), int(byte)
+        found = func(idx=at, pdim_size=partitions, fdim_size=width)
+        start, byte = _numbers(found, "sbuf", "start_partition", "byte_addr")
+        return start, byte
 
-    return Allocator(MemoryRegion.sbuf, place)
+    return _allocator(MemoryRegion.sbuf, place)
 
 
 def _sbuf_mod_alloc(
@@ -53,7 +81,7 @@ def _sbuf_mod_alloc(
         row = base_partition + _linear(at, num_par_tiles, "num_par_tiles") * partitions
         return row, base_addr + _linear(at, num_free_tiles, "num_free_tiles") * width
 
-    return Allocator(MemoryRegion.sbuf, place)
+    return _allocator(MemoryRegion.sbuf, place)
 
 
 def _bank() -> int:
@@ -64,10 +92,11 @@ def _psum_alloc(func: Callable[..., Any]) -> Allocator:
     """Tiles in PSUM at (bank, start partition, byte) by a function of block index, partitions and bytes a partition."""
 
     def place(at: tuple[int, ...], partitions: int, width: int) -> Address:
-        bank, start, byte = func(idx=at, pdim_size=partitions, fdim_size=width)
-        return int(start), int(bank) * _bank() + int(byte)
+        found = func(idx=at, pdim_size=partitions, fdim_size=width)
+        bank, start, byte = _numbers(found, "psum", "bank_id", "start_partition", "byte_addr")
+        return start, bank * _bank() + byte
 
-    return Allocator(MemoryRegion.psum, place)
+    return _allocator(MemoryRegion.psum, place)
 
 
 def _psum_mod_alloc(
@@ -88,14 +117,21 @@ def _psum_mod_alloc(
         byte = base_addr + _linear(at, num_free_tiles, "num_free_tiles") * width
         return row, bank * _bank() + byte
 
-    return Allocator(MemoryRegion.psum, place)
+    return _allocator(MemoryRegion.psum, place)
 
 
 def _directive(name: str) -> Callable[..., Any]:
-    """A decorator, with or without arguments, that directs the compiler and changes no value."""
+    """A decorator, with or without arguments, above or below ``nki.jit``, that directs the compiler and changes no
+    value; a kernel's function keeps its name.
+    """
 
-    def decorate(function: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return function if callable(function) else lambda inner: inner
+    def marked(function: Any) -> Any:
+        inner = function.function if isinstance(function, Kernel) else function
+        setattr(inner, DIRECTIVES, frozenset({name, *getattr(inner, DIRECTIVES, ())}))
+        return function
+
+    def decorate(func: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return marked(func) if callable(func) else marked
 
     decorate.__name__ = name
     return decorate

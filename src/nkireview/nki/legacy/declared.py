@@ -7,7 +7,7 @@ Sources: nki/api/nki/language/__init__.py:101-103, nki/api/nki/compiler/{sbuf,ps
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from nkireview.nki.dtypes import DType
 from nkireview.nki.errors import Refusal
 from nkireview.nki.tensor import MemoryRegion, NkiTensor
 from nkireview.nki.trace import Trace
+from nkireview.nki.views import row_major
 
 Address = tuple[int, int]
 Place = Callable[[tuple[int, ...], int, int], Address]
@@ -50,6 +51,10 @@ class Declared:
     place: Place | None = None
     fresh: Callable[[NkiTensor], None] | None = None
     tiles: dict[tuple[int, ...], NkiTensor] = field(default_factory=dict)
+    strides: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.strides = row_major(self.shape)
 
     def tile(self, at: tuple[int, ...]) -> NkiTensor:
         """The tile of a block index."""
@@ -59,12 +64,33 @@ class Declared:
             if self.place is not None:
                 width = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
                 address = self.place(at, self.shape[0], width)
-            name = f"{self.name}[{', '.join(map(str, at))}]" if self.name and at else self.name
-            buffer = self.trace.buffer(self.region.memory, self.shape, str(self.dtype), address, name)
+            buffer = self.trace.buffer(
+                self.region.memory, self.shape, str(self.dtype), address, self._named(at)
+            )
             found = self.tiles[at] = NkiTensor.whole(self.trace, buffer)
             if self.fresh is not None:
                 self.fresh(found)
         return found
+
+    def adopts(self, tensor: NkiTensor) -> bool:
+        """True where a whole fresh buffer can be a tile of this tensor."""
+        return (
+            self.place is None
+            and (tensor.buffer, tensor.dtype, tensor.shape) == (self.region, self.dtype, self.shape)
+            and (tensor.storage.shape, tensor.storage.name) == (self.shape, "")
+        )
+
+    def adopt(self, at: tuple[int, ...], tensor: NkiTensor) -> None:
+        """Let a fresh buffer be the tile of a block index, which does not exist yet."""
+        name = self._named(at)
+        if name:
+            buffer = replace(tensor.storage, name=name)
+            self.trace.builder.buffers[buffer.id] = buffer
+            tensor = NkiTensor.whole(self.trace, buffer)
+        self.tiles[at] = tensor
+
+    def _named(self, at: tuple[int, ...]) -> str:
+        return f"{self.name}[{', '.join(map(str, at))}]" if self.name and at else self.name
 
 
 def sizes(shape: Any, on_chip: bool, what: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from nkireview.nki.errors import Refusal
-from nkireview.nki.trace import current
+from nkireview.nki.trace import Trace, current
 
 
 class LoopIndex(int):
-    """A value of a loop's index; `first` and `last` say whether it is the loop's first or last."""
+    """A value of a loop's index, and the number of the loop."""
 
-    first: bool
-    last: bool
     loop: int
 
     @classmethod
-    def of(cls, value: int, loop: int, *, first: bool, last: bool) -> LoopIndex:
+    def of(cls, value: int, loop: int) -> LoopIndex:
         """The index of one pass."""
         made = cls(value)
-        made.loop, made.first, made.last = loop, first, last
+        made.loop = loop
         return made
+
+
+def running(trace: Trace) -> dict[int, LoopIndex]:
+    """The loops that run at this moment, by number, outermost first, with the index of their pass."""
+    found: dict[int, LoopIndex] = trace.kept.setdefault("legacy running", {})
+    return found
 
 
 def loop(name: str) -> Any:
     """``nl.affine_range`` and its kin."""
 
-    def run(*bounds: Any) -> Iterator[LoopIndex]:
+    def run(*bounds: Any, directives: Any = None) -> Iterator[LoopIndex]:
         for bound in bounds:
             if isinstance(bound, bool) or not isinstance(bound, int | np.integer):
                 raise Refusal(
@@ -45,8 +50,14 @@ def loop(name: str) -> Any:
         numbers = range(*(int(bound) for bound in bounds))
         kept = trace.kept
         kept["legacy loops"] = number = kept.get("legacy loops", 0) + 1
-        for at, value in enumerate(numbers):
-            yield LoopIndex.of(value, number, first=at == 0, last=at == len(numbers) - 1)
+        open_loops = running(trace)
+        with directives if hasattr(directives, "__enter__") else nullcontext():
+            try:
+                for value in numbers:
+                    index = open_loops[number] = LoopIndex.of(value, number)
+                    yield index
+            finally:
+                open_loops.pop(number, None)
 
     run.__name__ = run.__qualname__ = name
     return run
@@ -59,10 +70,10 @@ class CoreDim:
     cores: int
 
     def __mul__(self, other: Any) -> SpmdDim:
-        return SpmdDim((self, other))
+        return SpmdDim((self, *_parts(other)))
 
     def __rmul__(self, other: Any) -> SpmdDim:
-        return SpmdDim((other, self))
+        return SpmdDim((*_parts(other), self))
 
 
 @dataclass(frozen=True)
@@ -73,13 +84,19 @@ class SpmdDim:
 
     def __post_init__(self) -> None:
         for part in self.parts:
-            if not isinstance(part, CoreDim) and not _whole(part):
-                raise Refusal(f"nl.spmd_dim takes integers and nl.nc(n), got {type(part).__name__}")
+            if not isinstance(part, CoreDim) and (not _whole(part) or int(part) < 1):
+                found = part if _whole(part) else type(part).__name__
+                raise Refusal(f"nl.spmd_dim takes integers from 1 on and nl.nc(n), got {found}")
 
-    @property
-    def size(self) -> int:
-        """Instances along the dimension."""
-        return math.prod(part.cores if isinstance(part, CoreDim) else int(part) for part in self.parts)
+    def __mul__(self, other: Any) -> SpmdDim:
+        return SpmdDim((*self.parts, *_parts(other)))
+
+    def __rmul__(self, other: Any) -> SpmdDim:
+        return SpmdDim((*_parts(other), *self.parts))
+
+
+def _parts(factor: Any) -> tuple[Any, ...]:
+    return factor.parts if isinstance(factor, SpmdDim) else (factor,)
 
 
 def spmd_dim(*parts: Any) -> SpmdDim:
@@ -136,6 +153,7 @@ def program_id(axis: Any = None) -> int:
     if not _whole(axis):
         raise Refusal(f"nl.program_id takes an axis, got {axis!r}")
     if not trace.grid and int(axis) == 0:
+        trace.event("note", "nl.program_id(0) is 0, for the kernel is launched without a grid")
         return 0
     _axis(trace.grid, axis, "nl.program_id")
     return int(np.unravel_index(trace.instance, trace.grid)[int(axis)])
@@ -159,6 +177,11 @@ def program_ndim() -> int:
 
 def _axis(grid: tuple[int, ...], axis: Any, what: str) -> None:
     if not _whole(axis) or not 0 <= int(axis) < len(grid):
+        if not grid:
+            raise Refusal(
+                f"{what}: there is no axis {axis}, for the kernel is launched without a grid; launch it over one, as "
+                "kernel[4, 2] or with --grid 4,2"
+            )
         raise Refusal(f"{what}: axis {axis} is not one of the grid's {len(grid)}")
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from nkireview.nki.errors import NotYetSupported, Refusal
-from nkireview.nki.legacy.symbols import Mask, Symbol
-from nkireview.nki.legacy.tile import Restriction, Tile
+from nkireview.nki.legacy.symbols import Form, Ints, Mask, Symbol
+from nkireview.nki.legacy.tile import Restriction, Tile, fitted
 
 Shape = tuple[int, ...]
+Inequality = tuple[tuple[int, ...], int]
+"""Coefficients for each dimension, and a constant: their sum over a position is at least 0."""
 MATMULS = ("nc_matmul",)
 TRANSPOSES = ("nc_transpose",)
 REDUCTIONS = ("tensor_reduce",)
@@ -30,56 +34,94 @@ def taken(mask: Any, what: str) -> Mask | bool:
 
 def restriction(mask: Mask, shape: Shape) -> Restriction:
     """What a mask leaves of a tile of this shape."""
-    ranges = [(0, size) for size in shape]
-    bounds: list[tuple[tuple[int, ...], int]] = []
+    return left(mask, shape) or Restriction(tuple((0, size) for size in shape))
+
+
+def left(mask: Mask, shape: Shape) -> Restriction | None:
+    """What a mask leaves of a tile of this shape, None for all of it."""
+    ranges: list[tuple[int, int]] | None = None
+    bounds: list[Inequality] = []
     for atom in mask.atoms:
-        each = _fitted(atom, shape)
-        if each.table is not None:
-            _by_values(each, ranges)
-            continue
-        used = [dim for dim, step in enumerate(each.coefficients) if step]
-        low, high = each.extent()
-        if low >= 0:
-            continue
-        if high < 0:
+        form = _fitted(atom.form, shape)
+        if atom.table is not None:
+            ranges = ranges or [(0, size) for size in shape]
+            lead = max(0, atom.ndim - len(shape))
+            _by_values(np.broadcast_to(atom.table.reshape(atom.shape[lead:]), shape), ranges)
+        elif atom.base + form.high < 0:
             return Restriction(tuple((0, 0) for _ in shape))
-        if len(used) == 1:
-            dim, step = used[0], each.coefficients[used[0]]
-            start, stop = ranges[dim]
-            # step * i + base >= 0
-            ranges[dim] = (
-                (max(start, -(each.base // step)), stop)
-                if step > 0
-                else (start, min(stop, each.base // -step + 1))
-            )
-        else:
-            bounds.append((each.coefficients, each.base))
-    return Restriction(tuple(ranges), tuple(bounds))
+        elif atom.base + form.low < 0:
+            ranges = ranges or [(0, size) for size in shape]
+            bounds.append((form.coefficients, atom.base))
+    if ranges is None:
+        return None
+    while True:
+        before = list(ranges)
+        for bound in bounds:
+            _narrow(ranges, bound)
+        found = Restriction(tuple(ranges))
+        if found.empty or ranges == before:
+            break
+    left = tuple(bound for bound in bounds if _lowest(bound, ranges) < 0)
+    found = Restriction(tuple(ranges), left)
+    if found.empty or (len(left) > 1 and not found.kept().any()):
+        return Restriction(tuple((0, 0) for _ in shape))
+    return found
 
 
-def _fitted(atom: Symbol, shape: Shape) -> Symbol:
+def _narrow(ranges: list[tuple[int, int]], bound: Inequality) -> None:
+    """Leave out of each dimension what no place of the others makes true."""
+    steps, constant = bound
+    if any(stop <= start for start, stop in ranges):
+        return
+    highest = constant + sum(
+        max(step * start, step * (stop - 1)) for step, (start, stop) in zip(steps, ranges, strict=True)
+    )
+    for dim, step in enumerate(steps):
+        if not step:
+            continue
+        start, stop = ranges[dim]
+        # step * i + rest >= 0 with the best of the other dimensions
+        rest = highest - max(step * start, step * (stop - 1))
+        ranges[dim] = (
+            (max(start, -(rest // step)), stop) if step > 0 else (start, min(stop, rest // -step + 1))
+        )
+
+
+def _lowest(bound: Inequality, ranges: list[tuple[int, int]]) -> int:
+    steps, constant = bound
+    return constant + sum(
+        min(step * start, step * (stop - 1)) for step, (start, stop) in zip(steps, ranges, strict=True)
+    )
+
+
+@lru_cache(1 << 14)
+def _fitted(form: Form, shape: Shape) -> Form:
     """A comparison over the dimensions of a tile, leading dimensions of size 1 left out."""
-    while atom.ndim > len(shape) and atom.shape[0] == 1:
-        atom = atom[0]
+    found = Symbol(form, 0)
+    while found.ndim > len(shape) and found.shape[0] == 1:
+        found = found[0]
     try:
-        return atom.expanded(shape)
+        return found.expanded(shape).form
     except Refusal:
         raise Refusal(
-            f"a mask of shape {atom.shape} does not fit a tile of shape {shape}: each comparison restricts the "
+            f"a mask of shape {form.shape} does not fit a tile of shape {shape}: each comparison restricts the "
             "dimensions of the tile"
         ) from None
 
 
-def _by_values(atom: Symbol, ranges: list[tuple[int, int]]) -> None:
+def _by_values(values: Ints, ranges: list[tuple[int, int]]) -> None:
     """Narrow the ranges by a comparison that is not affine, where it leaves a box."""
-    held = atom.values() >= 0
+    held = values >= 0
     box = []
     for dim in range(held.ndim):
         others = tuple(axis for axis in range(held.ndim) if axis != dim)
         there = np.flatnonzero(held.any(axis=others))
         box.append((int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0))
-    if held.sum() != np.prod([stop - start for start, stop in box]):
-        raise NotYetSupported("a mask of index expressions that are not affine and leave no box")
+    if held.sum() != math.prod(stop - start for start, stop in box):
+        raise Refusal(
+            "a mask is a conjunction of affine comparisons, this one divides or multiplies index expressions and "
+            "leaves no box"
+        )
     for dim, (start, stop) in enumerate(box):
         ranges[dim] = (max(ranges[dim][0], start), min(ranges[dim][1], stop))
 
@@ -91,7 +133,9 @@ def parts(
     if row in MATMULS:
         return _of_matmul(reads, mask)
     domain = _domain(row, dst, reads)
-    whole = restriction(mask, domain.shape)
+    whole = left(mask, domain.shape)
+    if whole is None:
+        return None, dict.fromkeys(reads)
     found = {name: _for(tile, domain.shape, whole) for name, tile in reads.items()}
     if dst is None:
         return None, found
@@ -122,11 +166,9 @@ def _for(tile: Tile, domain: Shape, whole: Restriction) -> Restriction | None:
     shape = tile.shape
     if shape == domain:
         return whole
-    if tuple(size for size in shape if size != 1) == tuple(size for size in domain if size != 1):
-        kept = iter(part for part, size in zip(whole.ranges, domain, strict=True) if size != 1)
-        if whole.bounds:
-            raise NotYetSupported("a mask that leaves no box, on operands of different ranks")
-        return Restriction(tuple((0, 1) if size == 1 else next(kept) for size in shape))
+    same = fitted(whole, domain, shape)
+    if same is not None:
+        return same
     if shape and shape[0] == domain[0]:
         return Restriction((whole.ranges[0], *((0, size) for size in shape[1:])))
     return None
@@ -137,34 +179,45 @@ def _of_matmul(
 ) -> tuple[Restriction | None, dict[str, Restriction | None]]:
     """The contraction dimension by the mask of the call, the others by masks of the operands."""
     left, right = reads["stationary"], reads["moving"]
-    ranges = {"k": (0, left.shape[0]), "m": (0, left.shape[1]), "n": (0, right.shape[-1])}
+    sizes = {"k": (0, left.shape[0]), "m": (0, left.shape[1]), "n": (0, right.shape[-1])}
+    ranges = dict(sizes)
     for tile, free in ((left, "m"), (right, "n")):
         if tile.mask is not None:
             own = restriction(tile.mask, (tile.shape[0], tile.shape[-1]))
             _boxed(own)
             ranges["k"], ranges[free] = _both(ranges["k"], own.ranges[0]), own.ranges[1]
     for atom in () if mask is None else mask.atoms:
-        steps = atom.coefficients
-        if atom.table is None and any(steps[1:]):
-            size = atom.shape[-1]
-            sides = {"m": left.shape[1], "n": right.shape[-1]}
-            fitting = [name for name, length in sides.items() if length == size]
-            if len(fitting) != 1 or any(steps[:-1]):
-                raise Refusal(
-                    "nc_matmul: mask cannot tell the free dimensions of stationary and moving apart; mask the "
-                    "operands, as in stationary[i_m < m]"
-                )
-            own = restriction(Mask((atom[0] if atom.ndim > 1 else atom,)), (size,))
-            ranges[fitting[0]] = _both(ranges[fitting[0]], own.ranges[0])
-            continue
-        own = restriction(Mask((atom,)), (left.shape[0], 1))
-        ranges["k"] = _both(ranges["k"], own.ranges[0])
+        for name, kept in _of_axes(atom, sizes):
+            ranges[name] = _both(ranges[name], kept)
     k, m, n = ranges["k"], ranges["m"], ranges["n"]
     middle = tuple((0, size) for size in right.shape[1:-1])
     return (
         Restriction((m, *middle, n)),
         {"stationary": Restriction((k, m)), "moving": Restriction((k, *middle, n))},
     )
+
+
+def _of_axes(atom: Symbol, ranges: Mapping[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
+    """What a comparison in the mask of a matmul leaves of contraction k, rows m and columns n.
+
+    One of three dimensions has an axis for each; one of two has the contraction first, and as its other dimension the
+    one of m and n that has its size.
+    """
+    sizes = {name: stop for name, (_, stop) in ranges.items()}
+    one = Mask((atom,))
+    if atom.ndim == 3:
+        own = restriction(one, tuple(sizes.values()))
+        _boxed(own)
+        return list(zip(sizes, own.ranges, strict=True))
+    if atom.table is not None or not any(atom.coefficients[1:]):
+        return [("k", restriction(one, (sizes["k"], 1)).ranges[0])]
+    fitting = [name for name in ("m", "n") if sizes[name] == atom.shape[-1]]
+    if len(fitting) != 1 or any(atom.coefficients[:-1]):
+        raise Refusal(
+            "nc_matmul: mask cannot tell the free dimensions of stationary and moving apart; mask the operands, as in "
+            "stationary[i_m < m]"
+        )
+    return [(fitting[0], restriction(one, (1, sizes[fitting[0]])).ranges[1])]
 
 
 def matmul_parts(

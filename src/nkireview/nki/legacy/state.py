@@ -15,6 +15,7 @@ FRESH, ZERO, PRODUCT, OTHER, MIXED = range(5)
 """Content of PSUM: nothing yet, zeros that no instruction has written, products of matmuls, anything else, several."""
 
 Cells = NDArray[np.int8]
+Ranges = tuple[tuple[int, int], ...]
 
 
 class PsumState:
@@ -64,21 +65,23 @@ class PsumState:
         wanted &= held == ZERO
         held[wanted] = OTHER
         rows = whole.reshape(held.shape) if whole.ndim != 2 else whole
-        for first, last, start, stop in rectangles(wanted):
+        for (first, last), (start, stop) in boxes(wanted):
             yield rows[first:last, start:stop]
 
 
-def rectangles(wanted: NDArray[np.bool_]) -> Iterator[tuple[int, int, int, int]]:
-    """Rows first to last and columns start to stop that together hold every True of a matrix, once."""
-    row = 0
-    while row < len(wanted):
-        last = row + 1
-        while last < len(wanted) and np.array_equal(wanted[last], wanted[row]):
+def boxes(wanted: NDArray[np.bool_]) -> Iterator[Ranges]:
+    """Ranges of the dimensions that together hold every True of an array, once."""
+    if wanted.ndim == 1:
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]).astype(np.int8))).tolist()
+        yield from (((start, stop),) for start, stop in zip(edges[::2], edges[1::2], strict=True))
+        return
+    first = 0
+    while first < len(wanted):
+        last = first + 1
+        while last < len(wanted) and np.array_equal(wanted[last], wanted[first]):
             last += 1
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted[row], [False]]).astype(np.int8)))
-        for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-            yield row, last, start, stop
-        row = last
+        yield from (((first, last), *rest) for rest in boxes(wanted[first]))
+        first = last
 
 
 def _itemsize(view: NkiTensor) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,27 +20,102 @@ from nkireview.nki.trace import active
 
 Ints = NDArray[np.int64]
 Shape = tuple[int, ...]
+ALL = slice(None)
+FORMS = 1 << 16
+"""Forms, and results of arithmetic on them, that are kept."""
+
+
+class Form:
+    """What a symbol is but for its base: a shape, and the coefficient of the position along each dimension.
+
+    There is one object for each, made by `form`. low, high: the reach of the sum below and above the base.
+    """
+
+    __slots__ = ("_column", "_row", "coefficients", "high", "low", "ndim", "shape")
+
+    def __init__(self, shape: Shape, coefficients: tuple[int, ...]) -> None:
+        self.shape, self.coefficients, self.ndim = shape, coefficients, len(shape)
+        low = high = 0
+        for size, step in zip(shape, coefficients, strict=True):
+            reach = step * (size - 1)
+            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+        self.low, self.high = low, high
+        self._column: Form | None = None
+        self._row: Form | None = None
+
+    @property
+    def column(self) -> Form:
+        """With a new last dimension: ``[:, None]`` of one dimension."""
+        if self._column is None:
+            self._column = form((*self.shape, 1), (*self.coefficients, 0))
+        return self._column
+
+    @property
+    def row(self) -> Form:
+        """With a new first dimension: ``[None, :]`` of one dimension."""
+        if self._row is None:
+            self._row = form((1, *self.shape), (0, *self.coefficients))
+        return self._row
+
+
+@lru_cache(FORMS)
+def form(shape: Shape, coefficients: tuple[int, ...]) -> Form:
+    """The form of a shape and of coefficients, which are 0 along dimensions of size 1."""
+    return Form(shape, coefficients)
+
+
+@lru_cache(FORMS)
+def _wider(found: Form, shape: Shape) -> Form:
+    """The form over a larger shape; Refusal where they do not broadcast."""
+    lead = len(shape) - found.ndim
+    if lead < 0 or not all(old in (1, new) for old, new in zip(found.shape, shape[lead:], strict=True)):
+        raise Refusal(f"index shapes {found.shape} and {shape} do not broadcast")
+    return form(shape, (0,) * lead + found.coefficients)
+
+
+@lru_cache(FORMS)
+def _joined(left: Form, right: Form) -> tuple[Form, Form, Form]:
+    """Two forms over the shape that both broadcast to, and their sum."""
+    try:
+        shape = tuple(int(size) for size in np.broadcast_shapes(left.shape, right.shape))
+    except ValueError:
+        raise Refusal(
+            f"index expressions of shapes {left.shape} and {right.shape} do not broadcast"
+        ) from None
+    left, right = _wider(left, shape), _wider(right, shape)
+    steps = tuple(a + b for a, b in zip(left.coefficients, right.coefficients, strict=True))
+    return left, right, form(shape, steps)
+
+
+@lru_cache(FORMS)
+def _scaled(found: Form, by: int) -> Form:
+    return form(found.shape, tuple(step * by for step in found.coefficients))
 
 
 class Symbol:
-    """``base + sum(coefficients[d] * position along d)``, of a broadcast shape; `table` holds what is not affine.
+    """``base + sum(coefficients[d] * position along d)``, of a broadcast shape; `table` holds what is not affine."""
 
-    A coefficient along a dimension of size 1 is 0.
-    """
-
-    __slots__ = ("base", "coefficients", "shape", "table")
+    __slots__ = ("base", "form", "table")
     __array_priority__ = 2000
     __array_ufunc__ = None
 
-    def __init__(
-        self, shape: Shape, base: int, coefficients: tuple[int, ...], table: Ints | None = None
-    ) -> None:
-        self.shape, self.base, self.coefficients, self.table = shape, base, coefficients, table
+    def __init__(self, form: Form, base: int, table: Ints | None = None) -> None:
+        self.form, self.base, self.table = form, base, table
+
+    @property
+    def shape(self) -> Shape:
+        """The broadcast shape."""
+        return self.form.shape
+
+    @property
+    def coefficients(self) -> tuple[int, ...]:
+        """What the position along each dimension counts; 0 along a dimension of size 1."""
+        return self.form.coefficients
 
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
-        return len(self.shape)
+        return self.form.ndim
 
     def values(self) -> Ints:
         """The integers it stands for."""
@@ -55,43 +131,40 @@ class Symbol:
         """The lowest and the highest integer."""
         if self.table is not None:
             return int(self.table.min()), int(self.table.max())
-        low = high = self.base
-        for size, step in zip(self.shape, self.coefficients, strict=True):
-            reach = step * (size - 1)
-            low, high = low + min(reach, 0), high + max(reach, 0)
-        return low, high
+        return self.base + self.form.low, self.base + self.form.high
 
     def expanded(self, shape: Shape) -> Symbol:
         """The same over a larger shape, by NumPy's rule: aligned at the right, dimensions of size 1 repeated."""
-        lead = len(shape) - self.ndim
-        fits = lead >= 0 and all(old in (1, new) for old, new in zip(self.shape, shape[lead:], strict=True))
-        if not fits:
-            raise Refusal(f"index shapes {self.shape} and {shape} do not broadcast")
-        table = None if self.table is None else np.broadcast_to(self.table, shape)
-        return Symbol(shape, self.base, (0,) * lead + self.coefficients, table)
+        wider = _wider(self.form, shape)
+        return Symbol(wider, self.base, None if self.table is None else np.broadcast_to(self.table, shape))
 
     def __getitem__(self, key: Any) -> Symbol:
+        if type(key) is tuple and len(key) == 2 and self.form.ndim == 1 and self.table is None:
+            first, second = key
+            if second is None and type(first) is slice and first == ALL:
+                return Symbol(self.form.column, self.base)
+            if first is None and type(second) is slice and second == ALL:
+                return Symbol(self.form.row, self.base)
         items = list(key) if isinstance(key, tuple) else [key]
-        dots = [at for at, item in enumerate(items) if item is Ellipsis]
-        if dots:
-            at = dots[0]
-            used = sum(1 for item in items if item is not None) - 1
-            items[at : at + 1] = [slice(None)] * (self.ndim - used)
-        if self.table is not None:
-            found = np.asarray(self.table[tuple(items)])
-            return Symbol(found.shape, 0, (0,) * found.ndim, found)
+        used = sum(1 for item in items if item is not None and item is not Ellipsis)
+        if used > self.ndim:
+            raise Refusal(f"{used} indices are given to an index expression of shape {self.shape}")
+        rest = [slice(None)] * (self.ndim - used)
+        at = next((at for at, item in enumerate(items) if item is Ellipsis), len(items))
+        items[at : at + 1] = rest
+        return self._picked(items)
+
+    def _picked(self, items: list[Any]) -> Symbol:
+        """What an index selects that has one item for each dimension, and None for a new one."""
         shape: list[int] = []
         steps: list[int] = []
         base, dim = self.base, 0
-        for item in [*items, *[slice(None)] * (self.ndim - sum(1 for item in items if item is not None))]:
+        for item in items:
             if item is None:
                 shape.append(1)
                 steps.append(0)
                 continue
-            if dim >= self.ndim:
-                raise Refusal(f"{len(items)} indices are given to an index expression of shape {self.shape}")
             size, step = self.shape[dim], self.coefficients[dim]
-            dim += 1
             if isinstance(item, slice):
                 start, stop, by = item.indices(size)
                 count = len(range(start, stop, by))
@@ -100,35 +173,44 @@ class Symbol:
                 shape.append(count)
                 steps.append(step * by if count > 1 else 0)
                 base += start * step
-            elif isinstance(item, int | np.integer):
-                base += (int(item) + size if item < 0 else int(item)) * step
+            elif _whole(item):
+                number = int(item) + size if item < 0 else int(item)
+                if not 0 <= number < size:
+                    raise Refusal(
+                        f"index {item} is outside of dimension {dim} of an index expression, whose size is {size}"
+                    )
+                base += number * step
             else:
                 raise Refusal(f"an index expression cannot be indexed by a {type(item).__name__}")
-        return Symbol(tuple(shape), base, tuple(steps))
+            dim += 1
+        if self.table is not None:
+            return _explicit(np.asarray(self.table[tuple(items)]))
+        return Symbol(form(tuple(shape), tuple(steps)), base)
 
     def __add__(self, other: Any) -> Symbol:
-        if _whole(other):
-            table = None if self.table is None else self.table + int(other)
-            return Symbol(self.shape, self.base + int(other), self.coefficients, table)
+        if type(other) is int or _whole(other):
+            if self.table is None:
+                return Symbol(self.form, self.base + int(other))
+            return _explicit(self.table + int(other))
         if not isinstance(other, Symbol):
             return NotImplemented
-        left, right = _together(self, other)
-        if left.table is not None or right.table is not None:
-            return _explicit(left.values() + right.values())
-        steps = tuple(a + b for a, b in zip(left.coefficients, right.coefficients, strict=True))
-        return Symbol(left.shape, left.base + right.base, steps)
+        left, right, total = _joined(self.form, other.form)
+        if self.table is None and other.table is None:
+            return Symbol(total, self.base + other.base)
+        return _explicit(self.expanded(left.shape).values() + other.expanded(right.shape).values())
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Symbol:
-        if _whole(other):
+        if type(other) is int or _whole(other):
             by = int(other)
-            table = None if self.table is None else self.table * by
-            return Symbol(self.shape, self.base * by, tuple(step * by for step in self.coefficients), table)
+            if self.table is None:
+                return Symbol(_scaled(self.form, by), self.base * by)
+            return _explicit(self.table * by)
         if not isinstance(other, Symbol):
             return NotImplemented
-        left, right = _together(self, other)
-        return _explicit(left.values() * right.values())
+        left, right, _ = _joined(self.form, other.form)
+        return _explicit(self.expanded(left.shape).values() * other.expanded(right.shape).values())
 
     __rmul__ = __mul__
 
@@ -242,6 +324,14 @@ class Mask:
 
 def arange(*bounds: Any) -> Symbol:
     """``nl.arange(stop)`` or ``nl.arange(start, stop)``: 0, 1, ... along one dimension."""
+    try:
+        return _arange(*bounds)
+    except TypeError:  # an argument that cannot be hashed
+        return _arange.__wrapped__(*bounds)
+
+
+@lru_cache(FORMS, typed=True)
+def _arange(*bounds: Any) -> Symbol:
     numbers = [_bound(bound, "nl.arange") for bound in bounds]
     if len(numbers) not in (1, 2):
         raise Refusal(f"nl.arange takes a stop, or a start and a stop, got {len(numbers)} arguments")
@@ -250,10 +340,12 @@ def arange(*bounds: Any) -> Symbol:
 
 
 def _run(start: int, stop: int, step: int, what: str) -> Symbol:
+    if step == 0:
+        raise Refusal(f"{what}: the step of {start}:{stop} is 0")
     count = len(range(start, stop, step))
     if count < 1:
         raise Refusal(f"{what}: {start} to {stop} holds no index")
-    return Symbol((count,), start, (step if count > 1 else 0,))
+    return Symbol(form((count,), (step if count > 1 else 0,)), start)
 
 
 class Grid(tuple[Symbol, ...]):
@@ -282,10 +374,11 @@ class MeshGrid:
             start, stop, step = (_bound(part, "nl.mgrid") for part in parts)
             runs.append(_run(start, stop, step, "nl.mgrid"))
         shape = tuple(run.shape[0] for run in runs)
-        return Grid(
-            Symbol(shape, run.base, tuple(run.coefficients[0] if at == dim else 0 for at in range(len(runs))))
-            for dim, run in enumerate(runs)
-        )
+        found = []
+        for dim, run in enumerate(runs):
+            steps = tuple(run.coefficients[0] if at == dim else 0 for at in range(len(runs)))
+            found.append(Symbol(form(shape, steps), run.base))
+        return Grid(found)
 
 
 def _bound(value: Any, what: str) -> int:
@@ -299,17 +392,8 @@ def _whole(value: Any) -> bool:
 
 
 def _explicit(values: Ints) -> Symbol:
-    return Symbol(values.shape, 0, (0,) * values.ndim, np.asarray(values, np.int64))
-
-
-def _together(left: Symbol, right: Symbol) -> tuple[Symbol, Symbol]:
-    try:
-        shape = tuple(np.broadcast_shapes(left.shape, right.shape))
-    except ValueError:
-        raise Refusal(
-            f"index expressions of shapes {left.shape} and {right.shape} do not broadcast"
-        ) from None
-    return left.expanded(shape), right.expanded(shape)
+    found = np.asarray(values, np.int64)
+    return Symbol(form(found.shape, (0,) * found.ndim), 0, found)
 
 
 def _difference(high: Any, low: Any, offset: int) -> Symbol:
@@ -318,5 +402,6 @@ def _difference(high: Any, low: Any, offset: int) -> Symbol:
             raise Refusal(
                 f"an index expression is compared with index expressions and integers, got {type(side).__name__}"
             )
-    found: Symbol = high.__sub__(low) if isinstance(high, Symbol) else low.__sub__(high).__neg__()
-    return found.__add__(offset)
+    if isinstance(low, Symbol):
+        return low * -1 + high + offset  # type: ignore[no-any-return]
+    return high + (offset - int(low))  # type: ignore[no-any-return]
