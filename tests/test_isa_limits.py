@@ -1216,7 +1216,7 @@ def test_every_row_is_a_known_name_with_sources() -> None:
         assert unnumbered == UNNUMBERED.get(found.name, set())
         assert all(limit.exemption for limit in found.limits if limit.exempt)
         if found.legacy is not None:
-            assert found.legacy.form in ("returns", "dst")
+            assert found.legacy.form in ("returns", "dst", "inside")
     new = {name for name, found in ROWS.items() if found.legacy is None}
     assert new == NEW_SINCE_02 | set(ELSEWHERE["test_collectives.py"])
 

@@ -1034,7 +1034,6 @@ HELD = {
     "nki.language.fp32": [],
     "nki.language.load": ["0.3", "0.4", "0.5", "0.6"],
     "nki.language.softmax": ["0.3", "0.4", "0.5", "0.6"],
-    "nki.language.private_hbm": CURRENT,
     "nki.language.no_reorder": CURRENT,
     "nki.language.is_hbm": ["0.3", "0.4", "0.5", "0.6"],
     "nki.language.abs_max": ["0.4", "0.5", "0.6"],

@@ -469,7 +469,7 @@ class Tile:
         if self._gather is not None:
             tile, stride = self._gather
             kept = (part.ranges[0], *((0, size) for size in tile.shape[1:]))
-            found._gather = tile.part(Restriction(kept)), stride
+            found._gather = tile if tile.size == 1 else tile.part(Restriction(kept)), stride
         return found
 
     def operand(self, part: Restriction | None = None, oob: str = "error") -> NkiTensor:
@@ -729,7 +729,9 @@ def access_of(tile: Tile, bounds: Sequence[Bound] = (), oob: str = "error") -> i
     index = None
     if tile._gather is not None:
         source, stride = tile._gather
-        index = Index("vector", source.physical().access(), 0, stride, oob)
+        # one index moves all of a view; of several, each is that of a row
+        alone = source.size == 1 and (view.on_chip or view.shape[0] > 1)
+        index = Index("scalar" if alone else "vector", source.physical().access(), 0, stride, oob)
     return view._trace.builder.access(
         Access(view.storage.id, view.dtype.name, base, pattern, partition, tuple(bounds), index, key)
     )
