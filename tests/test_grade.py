@@ -319,6 +319,8 @@ def test_an_interrupt_keeps_the_journal(task: Path, submissions: Path, tmp_path:
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        # where the tests run in the background, an interrupt would be ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         while not pace.exists():
             assert process.poll() is None
