@@ -22,4 +22,6 @@ def held(outcome: Outcome, *layers: str) -> None:
         if layer not in outcome.held:
             reasons = [each for each in outcome.not_held if each.startswith(f"{layer}: ")]
             assert reasons
-            pytest.skip(f"{WHY[layer]}; this machine answers: {reasons[0]}")
+            pytest.skip(
+                f"tests a layer of isolation that this machine lacks: {WHY[layer]}; it answers: {reasons[0]}"
+            )

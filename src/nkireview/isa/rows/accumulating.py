@@ -40,7 +40,7 @@ from nkireview.isa.rows.common import (
 )
 from nkireview.isa.rows.elementwise import operand_present
 from nkireview.isa.rows.scalar import REGISTERS, lane_results, registers_of
-from nkireview.isa.rows.vector import UFUNCS
+from nkireview.isa.rows.vector import running
 
 VECTOR_REGISTERS = "vector_accumulator"  # the reader's state that holds them, one for each lane
 SINCE_02 = Span(since=Release(0, 2))
@@ -236,21 +236,22 @@ def _cumulative(reader: Reader) -> dict[str, Result]:
         registers[:] = op.identity
     elif _loads(reader, command):
         registers[lanes] = _initial(reader, "imm1", len(values))
-    running = _running(op, values, registers[lanes])
-    registers[lanes] = running[:, -1]
+    states = _running(op, values, registers[lanes])
+    registers[lanes] = states[:, -1]
     reader.state[VECTOR_REGISTERS] = registers
-    return {"dst": running.reshape(src.shape)}
+    return {"dst": states.reshape(src.shape)}
 
 
 def _running(op: alu.AluOp, values: NDArray[Any], start: NDArray[Any]) -> NDArray[Any]:
     """Each value op the register, one after the other."""
-    if op.name != "subtract" and op.name in UFUNCS:
+    ufunc = running(op)
+    if ufunc is not None and op.name != "subtract":
         steps = np.concatenate([start[:, None], values], axis=1)
-        return np.asarray(UFUNCS[op.name].accumulate(steps, axis=1)[:, 1:])
-    running, state = np.empty_like(values), start
+        return np.asarray(ufunc.accumulate(steps, axis=1)[:, 1:])
+    states, state = np.empty_like(values), start
     for column in range(values.shape[1]):
-        running[:, column] = state = op.fn(values[:, column], state)
-    return running
+        states[:, column] = state = op.fn(values[:, column], state)
+    return states
 
 
 def _loaded(call: Call) -> str | None:

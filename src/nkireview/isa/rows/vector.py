@@ -64,13 +64,12 @@ SHUFFLED = (
 KEEP = 255  # the entry that leaves a partition as it is: nki/api/nki/isa/__init__.py:2059
 
 STATISTICS = 6  # nki/api/nki/isa/__init__.py:1943-1950
-UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-}
+_RUNNING = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})  # whose results keep the dtype
+
+
+def running(op: alu.AluOp) -> np.ufunc | None:
+    """The NumPy function of an operator whose result can be its next operand."""
+    return op.ufunc if op.name in _RUNNING else None
 
 
 def _scan(reader: Reader) -> dict[str, Result]:
@@ -82,10 +81,10 @@ def _scan(reader: Reader) -> dict[str, Result]:
     start[:] = reader.imm("initial") if initial is None else spread(initial, left)[:, 0]
     op0, op1 = reader.imm("op0"), reader.imm("op1")
     reverse = bool(reader.imm("reverse0")), bool(reader.imm("reverse1"))
-    running = _running(op0, op1, left, right, start)
-    if running is None:
-        running = _recurrence(alu.of(op0), alu.of(op1), left, right, start, reverse)
-    return {"dst": running.reshape(data0.shape)}
+    states = _running(op0, op1, left, right, start)
+    if states is None:
+        states = _recurrence(alu.of(op0), alu.of(op1), left, right, start, reverse)
+    return {"dst": states.reshape(data0.shape)}
 
 
 def _running(
@@ -96,14 +95,17 @@ def _running(
     With a commutative op0 equal to op1 the steps interleave data0 and data1; a data0 of ones under multiply leaves
     the state as it is.
     """
-    if op0 == op1 and op0 in ("add", "multiply", "maximum", "minimum"):
+    ufunc = running(alu.of(op1))
+    if ufunc is None or op1 == "subtract":
+        return None
+    if op0 == op1:
         lanes, count = left.shape
         steps = np.empty((lanes, 2 * count + 1), left.dtype)
         steps[:, 0], steps[:, 1::2], steps[:, 2::2] = start, left, right
-        return np.asarray(UFUNCS[op0].accumulate(steps, axis=1)[:, 2::2])
-    if op0 == "multiply" and op1 in ("add", "maximum", "minimum") and bool(np.all(left == 1)):
+        return np.asarray(ufunc.accumulate(steps, axis=1)[:, 2::2])
+    if op0 == "multiply" and bool(np.all(left == 1)):
         steps = np.concatenate([start[:, None], right], axis=1)
-        return np.asarray(UFUNCS[op1].accumulate(steps, axis=1)[:, 1:])
+        return np.asarray(ufunc.accumulate(steps, axis=1)[:, 1:])
     return None
 
 
@@ -115,8 +117,8 @@ def _recurrence(
     state: NDArray[Any],
     reverse: tuple[bool, bool],
 ) -> NDArray[Any]:
-    first: Callable[..., NDArray[Any]] = UFUNCS.get(op0.name) or op0.fn
-    second: Callable[..., NDArray[Any]] = UFUNCS.get(op1.name) or op1.fn
+    first: Callable[..., NDArray[Any]] = running(op0) or op0.fn
+    second: Callable[..., NDArray[Any]] = running(op1) or op1.fn
     columns = np.empty(left.T.shape, left.dtype)
     # Columns are contiguous after the transpose, so that each step is one pass over the lanes.
     lefts, rights = np.ascontiguousarray(left.T), np.ascontiguousarray(right.T)

@@ -8,7 +8,7 @@ import numpy as np
 
 from nkireview.nki import fills
 from nkireview.nki.errors import Refusal
-from nkireview.nki.legacy import calls, masks
+from nkireview.nki.legacy import calls, state
 from nkireview.nki.legacy.broadcast import spread
 from nkireview.nki.legacy.calls import record, tiled
 from nkireview.nki.legacy.elementwise import paired
@@ -33,7 +33,7 @@ def move(target: Tile, value: Any) -> None:
         view = calls.part_of(target, None)
         whole = view.size == NkiTensor.whole(view._trace, view.storage).size
         if target.region is PSUM and value == 0 and whole:
-            calls.zeroed(view)
+            state.zeroed(view)
             return
         if target.on_chip:
             record("memset", {"value": calls.filling(target.kind, value)}, target)
@@ -53,9 +53,9 @@ def move(target: Tile, value: Any) -> None:
 def accumulate(target: Tile, value: Any) -> None:
     """What ``target += value`` records: a product goes into PSUM itself where that holds products or nothing yet."""
     made = value.result if isinstance(value, Tile) else None
-    if made is not None and made.row in masks.MATMULS and target.region is PSUM:
+    if made is not None and made.row in state.MATMULS and target.region is PSUM:
         view = calls.part_of(target, made.part) if target.plain else None
-        content = calls.states(view._trace).content(view) if view is not None else None
+        content = state.states(view._trace).content(view) if view is not None else None
         if content in (FRESH, ZERO, PRODUCT):
             index = made.index
             if target.take(value):

@@ -8,7 +8,7 @@ import numpy as np
 
 from nkireview.nki import movement
 from nkireview.nki.errors import Refusal
-from nkireview.nki.legacy import calls
+from nkireview.nki.legacy import calls, state
 from nkireview.nki.legacy.tile import Tile
 from nkireview.nki.tensor import NkiTensor
 
@@ -36,7 +36,7 @@ def spread(x: Tile, shape: Shape) -> Tile:
         steps = tuple(0 if old != new else step for old, new, step in zip(sizes, shape, strides, strict=True))
         if sizes[0] == shape[0] or not view.on_chip:
             return Tile(view._view(tuple(shape), steps, view.offset))
-        calls.settle(view)
+        state.settle(view)
         row = _row(view)
         moved = movement.broadcast_to(row, (shape[0], row.size))
         return spread(Tile(moved.reshape((shape[0], *sizes[1:]))), shape)

@@ -21,12 +21,12 @@ from nkireview.nki.legacy import masks
 from nkireview.nki.legacy.operators import named, operator
 from nkireview.nki.legacy.shapes import PERF_MODES, SHAPES, kind_by, source_of
 from nkireview.nki.legacy.signatures import SIGNATURES
-from nkireview.nki.legacy.state import OTHER, PRODUCT, ZERO, PsumState, psum
+from nkireview.nki.legacy.state import MATMULS, note, settle
 from nkireview.nki.legacy.symbols import Mask
 from nkireview.nki.legacy.tile import Restriction, Result, Tile
 from nkireview.nki.lowering import instruction, is_number
 from nkireview.nki.tensor import MemoryRegion, NkiTensor
-from nkireview.nki.trace import Trace, current
+from nkireview.nki.trace import current
 
 BOOL, UINT8 = ALL["bool_"], ALL["uint8"]
 DGE_MODES = (DgeMode.none, DgeMode.swdge, DgeMode.hwdge, DgeMode.unknown)
@@ -36,30 +36,6 @@ NONE_IS_GIVEN = frozenset({"bias"})
 
 
 # what PSUM holds
-
-
-def states(trace: Trace) -> PsumState:
-    """The content of PSUM in this trace."""
-    found: PsumState = trace.kept.setdefault("legacy psum", PsumState())
-    return found
-
-
-def note(view: NkiTensor, row: str) -> None:
-    """Note what a view holds after an instruction of a row wrote it."""
-    if psum(view):
-        states(view._trace).note(view, PRODUCT if row in masks.MATMULS else OTHER)
-
-
-def settle(view: NkiTensor) -> None:
-    """Write the zeros of PSUM that are about to be read."""
-    if psum(view):
-        for part in states(view._trace).zeros(view):
-            instruction("memset")(dst=part, value=0.0)
-
-
-def zeroed(view: NkiTensor) -> None:
-    """Note that a new tile of PSUM holds zeros, which are written only if something else than a matmul needs them."""
-    states(view._trace).declare(view, ZERO)
 
 
 # operands
@@ -115,7 +91,7 @@ def record(
         return
     left: Restriction | None = None
     operands: dict[str, Restriction | None] = {}
-    if name in masks.MATMULS and any(tile.mask is not None for tile in reads.values()):
+    if name in MATMULS and any(tile.mask is not None for tile in reads.values()):
         left, operands = masks.matmul_parts(reads, where if isinstance(where, Mask) else None)
     elif isinstance(where, Mask):
         left, operands = masks.parts(name, dst, reads, where, axes)
@@ -134,7 +110,7 @@ def record(
     if name in masks.REDUCTIONS and isinstance(views["data"], NkiTensor):
         views["data"], views["axis"] = _inner(views["data"], axes)
     target = part_of(dst, left, oob)
-    if written in reading and name not in masks.MATMULS:
+    if written in reading and name not in MATMULS:
         settle(target)
     views[written] = target
     instruction(name)(**views)
@@ -258,7 +234,7 @@ def function(row: Row) -> Callable[..., Any]:
     def work(given: dict[str, Any], dtype: Any, mask: Any) -> Any:
         if "perf_mode" in given:
             given["perf_mode"] = PERF_MODES.get(given["perf_mode"], given["perf_mode"])
-        if row.name in masks.MATMULS:
+        if row.name in MATMULS:
             given["accumulate"] = False
         if returns and "dst" not in given:
             return computed(row.name, given, dtype, mask, **(shaper(given) if shaper else {}))

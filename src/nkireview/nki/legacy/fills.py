@@ -11,7 +11,7 @@ from nkireview.nki import fills, random
 from nkireview.nki.dtypes import ALL, DType
 from nkireview.nki.dtypes import of as dtype_of
 from nkireview.nki.errors import Refusal
-from nkireview.nki.legacy import assign, calls, masks
+from nkireview.nki.legacy import assign, calls, masks, state
 from nkireview.nki.legacy.broadcast import spread
 from nkireview.nki.legacy.calls import computed, fresh, record, tiled
 from nkireview.nki.legacy.declared import Allocator, Declared, ParDim, sizes
@@ -47,7 +47,7 @@ def declare(
     blocks, tile = sizes(shape, on_chip, what)
     if on_chip and len(tile) == 1:
         tile = (*tile, 1)
-    lazily = calls.zeroed if zero and allocator.region is PSUM else None
+    lazily = state.zeroed if zero and allocator.region is PSUM else None
     eagerly = (lambda view: fills.fill(view, 0.0)) if zero and allocator.region is SBUF else None
     declared = Declared(
         trace,
@@ -185,7 +185,7 @@ def random_seed(seed: Any, *, mask: Any = None, **kwargs: Any) -> None:
         record("memset", {"value": number}, seed)
     need(what, seed, "seed")
     view = calls.part_of(seed, None)
-    calls.settle(view)
+    state.settle(view)
     instruction("set_rng_seed")(src_seeds=view)
 
 

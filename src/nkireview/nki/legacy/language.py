@@ -27,6 +27,7 @@ from nkireview.nki.legacy import (
     movement,
     reduced,
     reductions,
+    state,
 )
 from nkireview.nki.legacy.declared import ParDim
 from nkireview.nki.legacy.operators import Function, named
@@ -91,7 +92,7 @@ def device_print(prefix: Any, x: Any, *, mask: Any = None, **kwargs: Any) -> Non
             return
         x = x.part(part)
     view = calls.part_of(x, None)
-    calls.settle(view)
+    state.settle(view)
     printed(str(prefix), view)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from nkireview.nki.errors import NotYetSupported, Refusal
+from nkireview.nki.legacy.state import MATMULS
 from nkireview.nki.legacy.symbols import Form, Ints, Mask, Symbol
 from nkireview.nki.legacy.tile import Restriction, Tile, fitted
 
 Shape = tuple[int, ...]
 Inequality = tuple[tuple[int, ...], int]
 """Coefficients for each dimension, and a constant: their sum over a position is at least 0."""
-MATMULS = ("nc_matmul",)
 TRANSPOSES = ("nc_transpose",)
 REDUCTIONS = ("tensor_reduce",)
 

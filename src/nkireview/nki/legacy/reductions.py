@@ -11,7 +11,7 @@ from nkireview.nki import reductions
 from nkireview.nki.dtypes import ALL, DType
 from nkireview.nki.dtypes import of as dtype_of
 from nkireview.nki.errors import NotYetSupported, Refusal
-from nkireview.nki.legacy import calls
+from nkireview.nki.legacy import calls, state
 from nkireview.nki.legacy.broadcast import spread
 from nkireview.nki.legacy.calls import computed, tiled
 from nkireview.nki.legacy.movement import copy, need
@@ -166,7 +166,7 @@ def _seen(value: Any) -> Any:
     if not isinstance(value, Tile):
         return value
     view = calls.part_of(value, None)
-    calls.settle(view)
+    state.settle(view)
     return view
 
 

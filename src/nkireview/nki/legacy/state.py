@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.isa.enums import Memory
+from nkireview.nki.lowering import instruction
 from nkireview.nki.tensor import NkiTensor
+from nkireview.nki.trace import Trace
 
 FRESH, ZERO, PRODUCT, OTHER, MIXED = range(5)
 """Content of PSUM: nothing yet, zeros that no instruction has written, products of matmuls, anything else, several."""
 
+MATMULS = ("nc_matmul",)
 Cells = NDArray[np.int8]
 Ranges = tuple[tuple[int, int], ...]
 
@@ -100,3 +103,27 @@ def _part(cells: NDArray[Any], view: NkiTensor) -> NDArray[Any]:
 def psum(view: NkiTensor) -> bool:
     """True for views of PSUM."""
     return view.storage.memory is Memory.psum
+
+
+def states(trace: Trace) -> PsumState:
+    """The content of PSUM in this trace."""
+    found: PsumState = trace.kept.setdefault("legacy psum", PsumState())
+    return found
+
+
+def note(view: NkiTensor, row: str) -> None:
+    """Note what a view holds after an instruction of a row wrote it."""
+    if psum(view):
+        states(view._trace).note(view, PRODUCT if row in MATMULS else OTHER)
+
+
+def settle(view: NkiTensor) -> None:
+    """Write the zeros of PSUM that are about to be read."""
+    if psum(view):
+        for part in states(view._trace).zeros(view):
+            instruction("memset")(dst=part, value=0.0)
+
+
+def zeroed(view: NkiTensor) -> None:
+    """Note that a new tile of PSUM holds zeros, which are written only if something else than a matmul needs them."""
+    states(view._trace).declare(view, ZERO)

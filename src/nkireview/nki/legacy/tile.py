@@ -34,6 +34,7 @@ from nkireview.nki.legacy.layout import (
     partitions_first,
     reach_of,
 )
+from nkireview.nki.legacy.state import note
 from nkireview.nki.legacy.symbols import Form, Ints, Mask, Symbol
 from nkireview.nki.tensor import MemoryRegion, NkiTensor
 from nkireview.nki.views import expand
@@ -582,7 +583,7 @@ class Tile:
         for name in ("dst", *result.follows):
             trace.builder.retarget(result.index, name, view.access())
         if region is MemoryRegion.psum:
-            written(view, result.row)
+            note(view, result.row)
         value._view, value._result = view, None
         value.moved(self)
         return True
@@ -703,13 +704,6 @@ class Tile:
 
     def _label(self) -> str:
         return self.name or f"of shape {self.shape}"
-
-
-def written(view: NkiTensor, row: str) -> None:
-    """Note what a PSUM view holds from now on."""
-    from nkireview.nki.legacy import calls
-
-    calls.note(view, row)
 
 
 def access_of(tile: Tile, bounds: Sequence[Bound] = (), oob: str = "error") -> int:
