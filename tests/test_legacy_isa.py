@@ -993,3 +993,18 @@ def test_keywords_that_nothing_knows_are_noted() -> None:
 def test_every_function_of_the_stubs_is_called_here() -> None:
     text = inspect.getsource(inspect.getmodule(test_refusals))  # type: ignore[arg-type]
     assert {name for name in ISA if f"nisa.{name}(" not in text} <= {"get_nc_version"}
+
+
+@pytest.mark.oracle("nisa.tensor_tensor")
+def test_two_tiles_of_which_one_has_a_single_column() -> None:
+    x, y = numbers(128, 64), numbers(128, 1, seed=1)
+
+    def kernel(a: Any, b: Any) -> Any:
+        wide, narrow = nl.load(a), nl.load(b)
+        return stored(
+            nisa.tensor_tensor(wide, narrow, nl.subtract), nisa.tensor_tensor(narrow, wide, nl.subtract)
+        )
+
+    first, second = values(kernel, x, y)
+    np.testing.assert_array_equal(first, x - y)
+    np.testing.assert_array_equal(second, y - x)

@@ -559,3 +559,69 @@ def test_a_transpose_is_multiplied_as_it_comes() -> None:
     wanted = x.astype(np.float64) @ y.astype(np.float64).T
     assert np.allclose(kernels.simulate_kernel(kernel, x, y), wanted, rtol=1e-5, atol=1e-4)
     assert not verify(traced(kernel, x, y))
+
+
+# how numbers are kept
+
+
+def thirds(x: Any) -> Any:
+    """x / 3 * 3 by results of calls, and the same through a declared tile."""
+    plain = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    declared = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    third = nisa.tensor_scalar(nl.load(x), np.multiply, 1 / 3, dtype=nl.bfloat16)
+    tile = nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.sbuf)
+    tile[...] = nisa.tensor_scalar(nl.load(x), np.multiply, 1 / 3, dtype=nl.bfloat16)
+    nl.store(plain, third)
+    nl.store(declared, tile)
+    return plain, declared
+
+
+@pytest.mark.parametrize(("word", "plain"), [(None, np.float32(1 / 3)), ("1", 171 / 512)])
+def test_what_a_call_returns_is_rounded_where_it_is_assigned(
+    word: str | None, plain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NKI_PRECISE_FP", raising=False)
+    if word is not None:
+        monkeypatch.setenv("NKI_PRECISE_FP", word)
+    # the bfloat16 nearest to 1/3 is 171/512
+    found, rounded = kernels.simulate_kernel(fresh(thirds), np.ones((2, 4), np.float32))
+    assert (found == plain).all()
+    assert (rounded == 171 / 512).all()
+
+
+def turned(x: Any) -> Any:
+    """Results of bfloat16 that are moved, transposed, read as bits, multiplied and reduced."""
+    half = nisa.tensor_scalar(nl.load(x), np.multiply, 1 / 3, dtype=nl.bfloat16)
+    outputs = [
+        nisa.nc_transpose(half),
+        nl.copy(half),
+        nl.matmul(half, half),
+        nisa.tensor_reduce(np.add, half, axis=[1], dtype=nl.float32),
+        nl.copy(half, dtype=nl.float16),
+        half.view(nl.uint16),
+    ]
+    found = []
+    for tile in outputs:
+        out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        found.append(out)
+    return found
+
+
+def test_results_that_keep_more_than_their_dtype_move_like_any_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NKI_PRECISE_FP", raising=False)
+    x = numbers(64, 64)
+    found = kernels.simulate_kernel(fresh(turned), x)
+    third = x.astype(np.float64) / 3
+    expected = [third.T, third, third @ third, third.sum(axis=1, keepdims=True), third]
+    for out, wanted in zip(found, expected, strict=False):
+        np.testing.assert_allclose(out.astype(np.float64), wanted, rtol=2**-8, atol=2**-6)
+    assert found[-1].dtype == np.uint16
+
+
+def test_what_host_code_reads_of_its_machine(tmp_path: Path) -> None:
+    script = "print(open('/sys/devices/virtual/dmi/id/product_name').readline().strip().split('.')[0])"
+    for target in ("trn1", "trn2", "trn3"):
+        assert run("--target", target, "-c", script, cwd=tmp_path).stdout == f"{target}\n"

@@ -30,7 +30,8 @@ class Copy(Step):
         if dst is None or src is None or not (dst.plain and src.plain):
             return super().run(core, index, operands)
         into, out = dst.form, src.form
-        moves = into.kind is out.kind or out.dtype is into.accepts or into.exact
+        same = into.kind is out.kind and into.dtype == out.dtype
+        moves = same or out.dtype is into.accepts or into.exact
         if not moves or into.size != out.size or not into.kind.kind == out.kind.kind == "float":
             return super().run(core, index, operands)
         origin, mask = None, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +40,7 @@ def execute(
     limit: int = LIMIT,
     turns: bool = False,
     trusting: bool = False,
+    unrounded: Collection[int] = (),
 ) -> Execution:
     """Run every instruction of a Program, stream after stream, in program order; cores wait where they meet.
 
@@ -49,6 +50,8 @@ def execute(
     float64, keeps all floats unrounded. rows: the instruction table. limit: executed instructions after which loops
     end. turns: cores execute an instruction each in turn, as side by side; else each goes on until it meets the others,
     which shows barriers that are missing. trusting: an undefined index is noted, and taken as its tile holds it.
+    unrounded: buffers of floats on chip that keep the compute dtype whatever `rounding` says, where no access reads
+    them as another dtype and no address is given.
 
     An instruction without a meaning (unknown row, out of bounds, sizes that differ, an undefined index or register,
     peers that never come) is a fault: it is skipped and what it would have written is undefined. Raise ValueError for
@@ -65,6 +68,7 @@ def execute(
         limit=limit,
         turns=turns,
         trusting=trusting,
+        unrounded=unrounded,
     )
     return found[0]
 
@@ -81,6 +85,7 @@ def execute_ranks(
     limit: int = LIMIT,
     turns: bool = False,
     trusting: bool = False,
+    unrounded: Collection[int] = (),
 ) -> tuple[Execution, ...]:
     """Run a Program on every rank of a group, each with its own memory and arguments; see `execute`.
 
@@ -100,7 +105,9 @@ def execute_ranks(
     for rank, arguments in enumerate(arguments_per_rank):
         _check(program, arguments, formats, f"rank {rank}: " if ranks > 1 else "")
     machines = [
-        Machine(program, arguments, formats, poison, seed, rows, limit, turns, trusting, rank, ranks)
+        Machine(
+            program, arguments, formats, poison, seed, rows, limit, turns, trusting, rank, ranks, unrounded
+        )
         for rank, arguments in enumerate(arguments_per_rank)
     ]
     with _blas().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):

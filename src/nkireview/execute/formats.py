@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.isa import dtypes
-from nkireview.isa.dtypes import FLOAT32, FLOAT64, ROUNDED_BY_NUMPY, DataType
+from nkireview.isa.dtypes import FLOAT32, ROUNDED_BY_NUMPY, DataType
 
 
 @dataclass(frozen=True)
 class Formats:
-    """The compute dtype and the rounding policy; unrounded floats are held as float64 (and computed so).
+    """The compute dtype and the rounding policy; unrounded floats are held in the compute dtype.
 
     Used where NumPy's floating-point warnings are silenced.
     """
@@ -24,7 +24,7 @@ class Formats:
 
     def dtype(self, kind: DataType) -> np.dtype[Any]:
         """What holds one element."""
-        return kind.storage if self.rounds or kind.kind != "float" else FLOAT64
+        return kind.storage if self.rounds or kind.kind != "float" else self.compute
 
     def exact(self, kind: DataType) -> bool:
         """True where storing a compute value changes nothing."""
@@ -37,7 +37,7 @@ class Formats:
 
     def scale(self, unit: int) -> int:
         """Bytes held for each byte of the device in a store whose smallest elements have `unit` bytes."""
-        return 1 if self.rounds else FLOAT64.itemsize // unit
+        return 1 if self.rounds else -(-self.compute.itemsize // unit)
 
     def load(self, held: NDArray[Any], kind: DataType) -> NDArray[Any]:
         """Held elements as compute values; not copied where they already are."""
@@ -47,4 +47,4 @@ class Formats:
         """Compute values as held elements."""
         if self.rounds or kind.kind != "float":
             return dtypes.rounded(values, kind)
-        return values.astype(FLOAT64, copy=False)
+        return values.astype(self.compute, copy=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.hardware import Hardware
+from nkireview.isa import dtypes
 from nkireview.isa.dtypes import DataType
 from nkireview.isa.enums import Memory as Region
 from nkireview.program.interning import Classes, intern, padded
@@ -50,8 +51,10 @@ class Geometry:
     forms: Classes
 
 
-def geometry(program: Program, kinds: Sequence[DataType], hardware: Hardware) -> Geometry:
-    """The geometry of a Program whose dtypes are `kinds`."""
+def geometry(
+    program: Program, kinds: Sequence[DataType], hardware: Hardware, wide: NDArray[np.bool_]
+) -> Geometry:
+    """The geometry of a Program whose dtypes are `kinds`; wide: which buffers are held unrounded."""
     columns = program.columns
     sizes = np.array([kind.storage.itemsize for kind in kinds], dtype=np.int64)
     on_chip = np.array([region.on_chip for region in MEMORIES])[columns.buffer_memory]
@@ -80,7 +83,7 @@ def geometry(program: Program, kinds: Sequence[DataType], hardware: Hardware) ->
         row_stride[members], unit[members] = stride, found.unit
         offset[members] = partition[members] * stride + byte[members]
     fields: list[NDArray[Any]] = [columns.buffer_memory, rows, row_bytes, unit, row_stride, offset]
-    fields.append(columns.buffer_dtype)
+    fields += [columns.buffer_dtype, wide]
     layouts = intern(fields, columns.buffers)
     accesses: list[NDArray[Any]] = [
         layouts.of[columns.access_buffer],
@@ -93,3 +96,16 @@ def geometry(program: Program, kinds: Sequence[DataType], hardware: Hardware) ->
     ]
     forms = intern(accesses, columns.accesses)
     return Geometry(on_chip, rows, row_bytes, unit, row_stride, offset, arena, tuple(arenas), layouts, forms)
+
+
+def wide_buffers(program: Program, unrounded: Collection[int]) -> NDArray[np.bool_]:
+    """Which of these buffers can be held unrounded: floats on chip, read as nothing else, at no given address."""
+    columns = program.columns
+    found = np.zeros(columns.buffers, np.bool_)
+    found[list(unrounded)] = True
+    floats = np.array([dtypes.of(name).kind == "float" for name in program.dtypes], dtype=np.bool_)
+    found &= floats[columns.buffer_dtype] & (columns.buffer_partition_address < 0)
+    found &= np.array([region.on_chip for region in MEMORIES])[columns.buffer_memory]
+    otherwise = columns.access_dtype != columns.buffer_dtype[columns.access_buffer]
+    found[columns.access_buffer[otherwise]] = False
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nkireview import hardware
 from nkireview.execute.formats import Formats
+from nkireview.execute.geometry import wide_buffers
 from nkireview.execute.lifetimes import Begun, Ends, Lifetimes, first_in_loops
 from nkireview.execute.meetings import Arrival, Task
 from nkireview.execute.memory import Memory
@@ -46,6 +47,7 @@ class Machine:
         trusting: bool,
         rank: int,
         ranks: int,
+        unrounded: Collection[int],
     ) -> None:
         columns = program.columns
         self.rank, self.executed, self.log = rank, 0, FaultLog(program)
@@ -62,6 +64,7 @@ class Machine:
         self._passed = 0  # instructions met, carried out or not, and passes of loops
         self._operand_at: list[int] = columns.operand_at.tolist()
         self._operand: list[int] = columns.operand.tolist()
+        self._wide = wide_buffers(program, unrounded)
         self._step_of, self._steps = self._distinct_steps()
         self._meets = frozenset(self._meeting_instructions())
         self._fresh = self._begun()
@@ -70,7 +73,15 @@ class Machine:
         parameters = {buffer for _, buffer in program.parameter_buffers}
         outputs = {int(columns.access_buffer[output.access]) for output in program.outputs}
         self._memory = Memory(
-            program, self._hardware, formats, poison, arguments, self._written, frozenset(outputs), trusting
+            program,
+            self._hardware,
+            formats,
+            poison,
+            arguments,
+            self._written,
+            frozenset(outputs),
+            trusting,
+            self._wide,
         )
         self._lifetimes = Lifetimes(program, parameters | outputs, self._memory.free)
         self._inside: dict[int, list[int]] = defaultdict(list)
@@ -307,7 +318,7 @@ class Machine:
     def _distinct_steps(self) -> tuple[list[int], list[Step | Missing]]:
         """For each instruction the number of its step, and the steps."""
         program, columns = self._program, self._program.columns
-        kinds = _operand_kinds(program)
+        kinds = _operand_kinds(program, self._wide)
         distinct = intern([columns.opcode, columns.immediates, columns.engine, *kinds], columns.instructions)
         steps: list[Step | Missing] = []
         for index in distinct.first.tolist():
@@ -355,12 +366,13 @@ class Machine:
         return written
 
 
-def _operand_kinds(program: Program) -> list[NDArray[np.int64]]:
-    """For each position of an operand: by instruction, the class of its shape, dtype and memory; -1 for none."""
+def _operand_kinds(program: Program, wide: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """For each position of an operand: by instruction, the class of its shape, dtype, memory and width; -1 for none."""
     columns = program.columns
     shapes = [
         columns.access_dtype,
         columns.buffer_memory[columns.access_buffer],
+        wide[columns.access_buffer],
         columns.access_partition,
         np.diff(columns.axis_at),
         *padded(columns.axis_at, columns.axis_count, 1),

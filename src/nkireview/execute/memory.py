@@ -38,16 +38,18 @@ class Memory:
         written: NDArray[np.bool_],
         kept: frozenset[int],
         trusting: bool,
+        wide: NDArray[np.bool_],
     ) -> None:
         columns = program.columns
         self.doubted: dict[int, str] | None = {} if trusting else None
         self._program, self._formats = program, formats
+        self._wide, self._wider = wide, Formats(formats.compute, rounds=False)
         self._pool = Pool(poison)
         self._given = {buffer: program.constants[key] for buffer, key in program.buffer_constants.items()}
         self._given.update(arguments)
         self._written, self._kept = written, kept
         self._kinds = [dtypes.of(name) for name in program.dtypes]
-        self._geometry = geometry(program, self._kinds, hardware)
+        self._geometry = geometry(program, self._kinds, hardware, wide)
         self._cells: list[Cell | None] = [None] * columns.buffers
         self.operands: list[Operand | None] = [None] * columns.accesses
         self._arenas: dict[int, Store] = {}
@@ -163,7 +165,7 @@ class Memory:
             offset=int(found.offset[buffer]),
             unit=int(found.unit[buffer]),
             own=self._kinds[self._program.columns.buffer_dtype[buffer]],
-            formats=self._formats,
+            formats=self._wider if self._wide[buffer] else self._formats,
         )
         self._layouts[self._layout_of[buffer]] = layout
         return layout

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nkireview.execute.formats import Formats
 from nkireview.execute.storage import Operand
 from nkireview.hardware import Hardware
+from nkireview.isa import dtypes
 from nkireview.isa.dtypes import DataType
 from nkireview.isa.enums import Engine
 from nkireview.isa.release import Release
@@ -109,7 +110,10 @@ class Values:
 
     def raw(self, name: str) -> NDArray[Any]:
         """See `row.Reader`; read-only."""
-        return self.operand(name).read()
+        operand = self.operand(name)
+        held, kind = operand.read(), operand.form.kind
+        wide = self._formats.rounds and held.dtype != kind.storage
+        return dtypes.rounded(held, kind) if wide else held
 
     def dtype(self, name: str) -> DataType:
         """See `row.Reader`."""

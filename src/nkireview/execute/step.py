@@ -294,6 +294,8 @@ def stored(core: Core, name: str, result: Result, target: Operand) -> NDArray[An
     if not isinstance(result, Bits):
         accepted = form.accepts is not None and result.dtype == form.accepts
         return fitted(name, result if accepted else core.formats.store(result, form.kind), target)
+    if core.formats.rounds and result.array.dtype == form.kind.storage != form.dtype:
+        return fitted(name, core.formats.load(result.array, form.kind), target)
     if result.array.dtype != form.dtype:
         raise NoMeaningError(
             "no meaning", f"{name} holds {form.kind.name}, the instruction gives {result.array.dtype} bits"

@@ -56,10 +56,11 @@ def host_array(value: Any, path: str) -> HostArray | None:
 
 
 def result(values: Array, dtype: str, library: str) -> Any:
-    """An array of a library that owns its memory, from values in storage dtype or, where unrounded, float64."""
+    """An array of a library that owns its memory, from values in storage dtype, wider, or unrounded as float64."""
     if values.dtype == np.float64:
         values, dtype = values.astype(np.float32), "float32"
-    own = np.array(values)
+    storage = dtypes.BY_NAME[dtype].storage
+    own = np.array(values if values.dtype == storage else cast(values, dtypes.BY_NAME[dtype]))
     if library == "torch":
         return _to_torch(own, dtype)
     if library == "jax":

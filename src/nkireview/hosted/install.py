@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from nkireview.hosted import shims
+from nkireview.hosted import machine, shims
 from nkireview.hosted.launch import launch
 from nkireview.hosted.settings import settings
 from nkireview.hosted.simulate import simulate
@@ -22,6 +22,7 @@ def install() -> None:
     jit.host = launch
     trace.outside = _outside
     shims.install(nki)
+    machine.install()
 
 
 def _outside() -> Trace:

@@ -82,7 +82,9 @@ def launch(function: Callable[..., Any], grid: Any, args: tuple[Any, ...], kwarg
     outputs, printed = program.outputs, () if chosen.debug else prints(program)
     program = replace(program, outputs=(*outputs, *printed))
     execution = execute(
-        program, {at: array.values for at, array in enumerate(taken.arrays)}, **_formats(chosen)
+        program,
+        {at: array.values for at, array in enumerate(taken.arrays)},
+        **_formats(chosen, state.results),
     )
     for output, found in zip(printed, execution.outputs[len(outputs) :], strict=True):
         print(output.name, found.values)
@@ -137,10 +139,15 @@ def _program(
     return state.builder.finish(header, taken.tree, outputs)
 
 
-def _formats(chosen: Settings) -> dict[str, Any]:
-    """How `execute` keeps numbers."""
-    rounding = {} if chosen.precise else {"compute": np.float64, "rounding": "off"}
-    return {"turns": True, "trusting": True, **rounding}
+def _formats(chosen: Settings, results: set[int]) -> dict[str, Any]:
+    """How `execute` keeps numbers, where `results` are the buffers that no declared tile stands for."""
+    rounding = {"compute": np.float64, "rounding": "off"} if chosen.precise is False else {}
+    return {
+        "turns": True,
+        "trusting": True,
+        "unrounded": results if chosen.precise is None else (),
+        **rounding,
+    }
 
 
 def _verified(program: Program, strict: bool) -> None:

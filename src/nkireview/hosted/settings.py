@@ -30,15 +30,16 @@ _GENERATIONS = {word: target for target, words in _WORDS.items() for word in wor
 class Settings:
     """Target and release.
 
-    debug: values are shown while the kernel is traced. strict: every breach of a limit raises. precise: each result is
-    rounded to the dtype of its buffer; without it nothing is rounded, and floats come back as float32.
+    debug: values are shown while the kernel is traced. strict: every breach of a limit raises. precise: True,
+    each result is rounded to the dtype of its buffer; False, nothing is rounded, and floats come back as float32; None,
+    not said: what a call of the legacy generation returns stays float32 until it is assigned to a declared tile.
     """
 
     target: str
     release: Release
     debug: bool = False
     strict: bool = False
-    precise: bool = True
+    precise: bool | None = None
 
 
 def settings(decorated: str | None = None) -> Settings:
@@ -53,7 +54,7 @@ def settings(decorated: str | None = None) -> Settings:
         release=_release(),
         debug=os.environ.get(DEBUG) == "1",
         strict=os.environ.get(STRICT) == "1",
-        precise=os.environ.get(PRECISE) != "0",
+        precise={"0": False, "1": True}.get(os.environ.get(PRECISE, "")),
     )
 
 

@@ -47,7 +47,8 @@ class Trace:
     `on_append(index)` is called after each appended instruction; `shown(tensor)`, which only the debug mode sets, is
     the text of a tensor's values. `registers`: how many the open stream has; `kept`: tensors that `nl` hands out more
     than once; `ordered`: depth of ``nl.no_reorder`` blocks; `loop`: the innermost open device-side loop; `confined`:
-    buffers made in the body of a closed loop that keeps its tensors, and what made that loop.
+    buffers made in the body of a closed loop that keeps its tensors, and what made that loop; `results`: buffers that
+    calls of the legacy generation returned.
     """
 
     def __init__(self, target: str, release: Release, lnc: int = 1, grid: tuple[int, ...] = ()) -> None:
@@ -69,6 +70,7 @@ class Trace:
         self.ordered = 0
         self.loop: OpenLoop | None = None
         self.confined: dict[int, str] = {}
+        self.results: set[int] = set()
         self._loops: list[OpenLoop] = []
         self._stream = 0
 

@@ -143,7 +143,9 @@ def fresh(shape: tuple[int, ...], kind: DType, region: MemoryRegion = MemoryRegi
     if min(sizes) < 1:
         raise Refusal(f"a result: shape {sizes} has a dimension below 1")
     trace = current("a result")
-    return Tile(NkiTensor.whole(trace, trace.buffer(region.memory, sizes, kind.name)))
+    buffer = trace.buffer(region.memory, sizes, kind.name)
+    trace.results.add(buffer.id)
+    return Tile(NkiTensor.whole(trace, buffer))
 
 
 def computed(

@@ -87,6 +87,7 @@ class Declared:
             buffer = replace(tensor.storage, name=name)
             self.trace.builder.buffers[buffer.id] = buffer
             tensor = NkiTensor.whole(self.trace, buffer)
+        self.trace.results.discard(tensor.storage.id)
         self.tiles[at] = tensor
 
     def _named(self, at: tuple[int, ...]) -> str:

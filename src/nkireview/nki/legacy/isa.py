@@ -15,6 +15,7 @@ from nkireview.nki.dtypes import of as dtype_of
 from nkireview.nki.errors import NotYetSupported, Refusal
 from nkireview.nki.isa import get_nc_version
 from nkireview.nki.legacy import generators, masks, movement
+from nkireview.nki.legacy.broadcast import together
 from nkireview.nki.legacy.calls import Work, computed, function, record, signed
 from nkireview.nki.legacy.fills import dropped
 from nkireview.nki.legacy.narrowing import Part, narrowed
@@ -82,6 +83,15 @@ def _shuffle(given: dict[str, Any], dtype: Any, mask: Any) -> Tile:
     return dst
 
 
+def _two_tiles(given: dict[str, Any], dtype: Any, mask: Any) -> Tile:
+    """An operator on two tiles; a free dimension of size 1 is repeated (nki/api/nki/isa/__init__.py:1789-1791)."""
+    name = "tensor_tensor"
+    left, right = given["data1"], given["data2"]
+    if left.size != right.size and left.shape[0] == right.shape[0] and left.ndim == right.ndim:
+        (left, right), _ = together(f"nisa.{name}", left, right)
+    return computed(name, {**given, "data1": left, "data2": right}, dtype, mask)
+
+
 def _dropout(given: dict[str, Any], dtype: Any, mask: Any) -> Tile:
     """The tile with elements set to zero at random."""
     return dropped(given["data"], given.get("prob"), dtype, mask)
@@ -103,6 +113,7 @@ OWN: Mapping[str, tuple[Work, str]] = {
     "dma_transpose": (_dma_transpose, "dma_transpose"),
     "nc_stream_shuffle": (_shuffle, "nc_stream_shuffle"),
     "tensor_partition_reduce": (_partition_reduce, "tensor_partition_reduce"),
+    "tensor_tensor": (_two_tiles, "tensor_tensor"),
     "dropout": (_dropout, "dropout"),
     "nc_transpose": (_transpose, "nc_transpose"),
     "tensor_copy_dynamic_src": (_dynamic_src, "tensor_copy"),

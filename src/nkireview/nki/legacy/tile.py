@@ -579,6 +579,7 @@ class Tile:
                     return True
         if not result.follows:
             trace.builder.take_back(result.index, "dst")
+            trace.results.discard(source.storage.id)
         view = self.operand(part)
         for name in ("dst", *result.follows):
             trace.builder.retarget(result.index, name, view.access())
