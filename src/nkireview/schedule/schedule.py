@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.isa.table import ROWS
-from nkireview.program.interning import Ints
 from nkireview.program.program import Program
-from nkireview.program.registers import register_uses
 from nkireview.program.scope import Scope
 from nkireview.program.storage import READS, WRITES, Storage, storage
 from nkireview.schedule.cells import Cells, cells
@@ -28,6 +25,7 @@ from nkireview.schedule.costs import DMA, LANES, SYNC, Costs, costs
 from nkireview.schedule.parameters import Figures, Parameters
 from nkireview.schedule.repeats import Step, steps
 from nkireview.schedule.reuse import Arrivals, reuse
+from nkireview.schedule.touches import RegisterCells, cores_of, touches
 from nkireview.schedule.transfers import Transfers
 from nkireview.timeline.timeline import Lane, Timeline, Wait
 
@@ -99,7 +97,7 @@ def schedule(
 ) -> Timeline:
     """Place every instruction in time; see `schedule.timing.Timing` for `scale` and `unshared`."""
     program = plan.program
-    cores = _cores(program)
+    cores = cores_of(program)
     slices = _Slices()
     inputs = _Inputs.of(plan, scale, unshared)
     state = _State(inputs.cells)
@@ -260,12 +258,12 @@ class _Inputs:
     cell: list[int]
     use: list[int]
     depends: Mapping[int, Sequence[int]]
-    registers: _RegisterCells
+    registers: RegisterCells
     cells: int
 
     def register_cell(self, core: int, register: int) -> int:
         """The cell of a register of the core at that position."""
-        return self.registers.first + core * len(self.registers.of) + self.registers.of[register]
+        return self.registers.cell(core, register)
 
     @classmethod
     def of(cls, plan: Plan, scale: NDArray[np.float64] | None, unshared: Collection[int]) -> _Inputs:
@@ -273,8 +271,7 @@ class _Inputs:
         factor = np.ones(len(plan.program)) if scale is None else np.asarray(scale, np.float64)
         queue = np.where(priced.is_dma & priced.stores & (priced.lane == SYNC), STORES, priced.lane)
         of_buffer, of_place = plan.storage.of_buffer, plan.cells.of_place
-        registers = _RegisterCells.of_plan(plan)
-        touched_at, cell, use = _touched(plan, registers)
+        found = touches(plan.program, plan.storage, plan.cells)
         explicit = np.flatnonzero(np.diff(columns.dependency_at))
         return cls(
             queue=queue.tolist(),
@@ -286,100 +283,18 @@ class _Inputs:
             is_dma=priced.is_dma.tolist(),
             skipped=frozenset(np.flatnonzero(factor == 0).tolist()),
             own=frozenset(cell for buffer in unshared for cell in of_place[int(of_buffer[buffer])]),
-            at=touched_at.tolist(),
-            cell=cell.tolist(),
-            use=use.tolist(),
+            at=found.at.tolist(),
+            cell=found.cell.tolist(),
+            use=found.use.tolist(),
             depends={
                 index: columns.dependency[
                     columns.dependency_at[index] : columns.dependency_at[index + 1]
                 ].tolist()
                 for index in explicit.tolist()
             },
-            registers=registers,
-            cells=registers.first + len(registers.of) * len(_cores(plan.program)),
+            registers=found.registers,
+            cells=found.count,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _RegisterCells:
-    """Each core has cells of its own for the registers: `of` numbers those, the ones of the first core from `first`."""
-
-    first: int
-    of: Mapping[int, int]
-
-    @classmethod
-    def of_plan(cls, plan: Plan) -> _RegisterCells:
-        """The registers that the program mentions."""
-        return cls(
-            plan.cells.count, {register: at for at, register in enumerate(sorted(plan.storage.register_of))}
-        )
-
-
-def _cores(program: Program) -> list[int]:
-    return sorted({stream.core for stream in program.streams}) or [0]
-
-
-def _touched(plan: Plan, registers: _RegisterCells) -> tuple[Ints, Ints, NDArray[np.int8]]:
-    """The cells that instructions touch and what they do to them, one after the other, and where each one's begin."""
-    columns, of_access = plan.program.columns, plan.cells.of_access
-    counts = np.array([*map(len, of_access), 0], np.int64)  # the last for operand -1, which touches nothing
-    begins = np.cumsum(counts) - counts
-    cells = np.fromiter(chain.from_iterable(of_access), np.int64, int(counts.sum()))
-    each = counts[columns.operand]
-    ends = np.append(0, np.cumsum(each))
-    at = np.arange(int(ends[-1])) - np.repeat(ends[:-1] - begins[columns.operand], each)
-    use = np.repeat(plan.storage.use & (READS | WRITES), each)
-    first = ends[columns.operand_at]
-    if not registers.of and not plan.storage.indices:
-        return first, cells[at], use
-    owner = np.repeat(np.arange(len(plan.program)), np.diff(first))
-    more = [*_indices(plan, registers), *_registers(plan, registers)]
-    owners = np.concatenate([owner, *(rows for rows, _, _ in more)])
-    touched = np.concatenate([cells[at], *(cell for _, cell, _ in more)])
-    uses = np.concatenate([use, *(np.full(len(rows), kind, np.int8) for rows, _, kind in more)])
-    order = np.argsort(owners, kind="stable")
-    return np.searchsorted(owners[order], np.arange(len(plan.program) + 1)), touched[order], uses[order]
-
-
-Touched = tuple[Ints, Ints, int]
-"""Instructions, the cell that each touches, and how."""
-
-
-def _indices(plan: Plan, registers: _RegisterCells) -> Iterator[Touched]:
-    """What the addresses of operands are read from."""
-    columns = plan.program.columns
-    owner = np.repeat(np.arange(len(plan.program)), np.diff(columns.operand_at))
-    register_at = {place: register for register, place in plan.storage.register_of.items()}
-    for access, sources in plan.storage.indices.items():
-        rows = np.unique(owner[columns.operand == access])
-        for place, tile in sources:
-            if tile < 0:
-                yield rows, _own_cells(plan, registers, rows, register_at[place]), READS
-            else:
-                for cell in plan.cells.of_access[tile]:
-                    yield rows, np.full(len(rows), cell, np.int64), READS
-
-
-def _registers(plan: Plan, registers: _RegisterCells) -> Iterator[Touched]:
-    """The registers that instructions read and write."""
-    if not registers.of:
-        return
-    found, of = register_uses(plan.program, ROWS)
-    for number, use in enumerate(found):
-        rows = np.flatnonzero(of == number) if use.reads or use.writes else np.zeros(0, np.int64)
-        for names, kind in ((use.reads, READS), (use.writes, WRITES)):
-            for register in names if len(rows) else ():
-                yield rows, _own_cells(plan, registers, rows, register), kind
-
-
-def _own_cells(plan: Plan, registers: _RegisterCells, rows: Ints, register: int) -> Ints:
-    """The cell of a register on the core of each instruction."""
-    streams, cores = plan.program.streams, _cores(plan.program)
-    stops = np.array([stream.stop for stream in streams], np.int64)
-    positions = np.array([cores.index(stream.core) for stream in streams], np.int64)
-    core = positions[np.searchsorted(stops, rows, side="right")]
-    found: Ints = registers.first + core * len(registers.of) + registers.of[register]
-    return found
 
 
 def _run(
