@@ -16,7 +16,9 @@ CASES = Path(__file__).resolve().parent / "cases"
 TARGETS = ("trn1", "trn2", "trn3")
 
 
-def judge(server: ForkServer, case: str, kernel: str, target: str, tail: str = "") -> ReviewRecord:
+def judge(
+    server: ForkServer, case: str, kernel: str, target: str, tail: str = "", lnc: int | None = None
+) -> ReviewRecord:
     path = next(CASES.glob(f"{case}_*.py"))
     request = from_file(
         path,
@@ -26,7 +28,7 @@ def judge(server: ForkServer, case: str, kernel: str, target: str, tail: str = "
         inputs_from=f"{path}:inputs{tail}",
         target=target,
         nki=None,
-        lnc=None,
+        lnc=lnc,
         seed=7,
     )
     return review(request, server)
@@ -114,6 +116,17 @@ def test_r26_a_constant_output_is_an_integrity_blocker(server: ForkServer, targe
     record = judge(server, "r26", "bad", target)
     kinds = [(f.code, f.kind) for f in record.findings if f.severity is Severity.blocker]
     assert kinds == [("NKR030", "integrity")], record.findings
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_r25_two_cores_write_the_same_rows(server: ForkServer, target: str) -> None:
+    record = judge(server, "r25", "bad", target, lnc=2)
+    assert record.status == "rejected"
+    assert ("NKR025", Dimension.dma) in [(code, dimension) for code, dimension, _ in blockers(record)]
+    (found,) = [finding for finding in record.findings if finding.code == "NKR025"]
+    assert found.places == ("r25_lnc2_overlap.py:20", "r25_lnc2_overlap.py:18"), found
+    good = judge(server, "r25", "good", target, lnc=2)
+    assert good.status == "acceptable" and {finding.severity for finding in good.findings} <= {Severity.note}
 
 
 def static(server: ForkServer, case: str, kernel: str, release: str) -> ReviewRecord:

@@ -431,6 +431,50 @@ def test_a_tensor_without_blocks_has_one_tile_whatever_the_counts_say() -> None:
     assert addresses(traced(kernel, numbers(128, 64)), "sbuf") == [(0, 256)]
 
 
+def test_an_address_counted_up_in_a_loop_is_that_of_the_first_pass_in_all() -> None:
+    """As in nki-samples' allocated_attention.py, whose loop body adds the size of each of its tensors to an address.
+
+    By hand: each pass of the outer loop has tensors at 0, in two unrolled steps at 256 and 512, and in both passes of
+    the inner loop at 768.
+    """
+
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        address = 0
+
+        def held() -> Any:
+            nonlocal address
+            made = nl.ndarray((128, 64), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=address))
+            address += 256
+            made[...] = nl.load(x)
+            return made
+
+        for _outer in nl.affine_range(3):
+            made = held()
+            for _step in nl.static_range(2):
+                made = held()
+            for _inner in nl.sequential_range(2):
+                made = held()
+        nl.store(out, made)
+        return out
+
+    found = [at[1] for at in addresses(traced(kernel, numbers(128, 64)), "sbuf") if at]
+    assert found == [0, 256, 512, 768, 768] * 3
+
+
+def test_loops_one_after_another_have_addresses_of_their_own() -> None:
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        for base in (0, 4096):
+            for _pass in nl.affine_range(2):
+                held = nl.ndarray((128, 64), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=base))
+                held[...] = nl.load(x)
+        nl.store(out, held)
+        return out
+
+    assert addresses(traced(kernel, numbers(128, 64)), "sbuf") == [(0, 0), (0, 0), (0, 4096), (0, 4096)]
+
+
 @pytest.mark.parametrize(
     ("allocator", "sentence"),
     [

@@ -845,6 +845,11 @@ def _backwards(data: Any, count: Any) -> None:
     first.depends_on(second)
 
 
+def _of_itself(data: Any, count: Any) -> None:
+    only = nisa.memset(nl.ndarray((64, 32), nl.float32), 0.0)
+    only.depends_on(only)
+
+
 INSIDE = "NkiInstruction.depends_on: the producer lies inside a device-side loop that the consumer is outside of; both"
 
 
@@ -853,10 +858,7 @@ INSIDE = "NkiInstruction.depends_on: the producer lies inside a device-side loop
     [
         (_out_of, INSIDE),
         (_across, INSIDE),
-        (
-            _backwards,
-            "NkiInstruction.depends_on: an instruction can only wait for one recorded before it on the same core",
-        ),
+        (_of_itself, "NkiInstruction.depends_on: an instruction cannot wait for itself"),
         (
             lambda data, count: nisa.memset(nl.ndarray((1, 1), nl.float32), 0.0).depends_on(data),
             "NkiInstruction.depends_on takes instructions, got NkiTensor",
@@ -900,6 +902,13 @@ def test_a_schedule_adds_dependencies_by_name() -> None:
             assert waits[:4] == [(), (at,), (at, at + 1), ()] and not any(waits[4:])
 
 
+def test_a_dependency_may_name_what_is_recorded_later() -> None:
+    program = record(jit(named).with_schedule([("recip", "plus1")]).function)
+    assert [instruction.depends_on for instruction in program][:3] == [(1,), (), ()]
+    program = record(_backwards)
+    assert [instruction.depends_on for instruction in program] == [(1,), ()]
+
+
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
@@ -912,8 +921,8 @@ def test_a_schedule_adds_dependencies_by_name() -> None:
             "with_schedule: 2 instructions have the name 'twice', exactly one must have it",
         ),
         (
-            [("recip", "plus1")],
-            "with_schedule: 'recip': an instruction can only wait for one recorded before it on the ",
+            [("recip", "recip")],
+            "with_schedule: 'recip': an instruction cannot wait for itself",
         ),
         (
             [("after", "inner")],

@@ -194,6 +194,25 @@ def test_a_copy_of_exact_indices_into_few_digits() -> None:
     assert blocked.severity is Severity.blocker and blocked.failing == "seed 3"
 
 
+@pytest.mark.parametrize("by", ["an operand", "the index of a DMA"])
+def test_indices_that_say_what_is_copied_are_not_copied(by: str) -> None:
+    """As in nki-library's topk_reduce.py: rows of bfloat16 are gathered at positions that nc_find_index8 found."""
+
+    def make(kernel: Kernel) -> None:
+        found = kernel.sbuf(128, 8, dtype="uint32")
+        kernel.call("nc_find_index8", dst=found, data=kernel.sbuf(128, 512), vals=kernel.sbuf(128, 8))
+        rows = kernel.sbuf(128, 8, dtype="bfloat16")
+        if by == "an operand":
+            data = kernel.sbuf(128, 512, dtype="bfloat16")
+            kernel.call("nc_n_gather", dst=rows, data=data, indices=found)
+        else:
+            table = kernel.hbm(512, 8, dtype="bfloat16")
+            source = kernel.indexed(table[0:128, :], "vector", found[:, 0:1], 0, 8)
+            kernel.call("dma_copy", dst=rows, src=source)
+
+    assert list(precision.lossy_indices(flow(make))) == []
+
+
 # Sums.
 
 

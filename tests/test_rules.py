@@ -109,12 +109,14 @@ def test_a_cause_hides_its_symptoms_in_the_same_workload_only() -> None:
         ("out of bounds", "NKR017", Dimension.dma),
         ("undefined result", "NKR018", Dimension.memory),
         ("duplicate indices", "NKR023", Dimension.dma),
+        ("duplicate scatter", "NKR028", Dimension.dma),
+        ("duplicate scatter to a spare row", "NKR028", Dimension.dma),
     ],
 )
 def test_each_fault_has_one_rule(kind: str, code: str, dimension: Dimension) -> None:
     found = judge(Facts("k", [WorkloadFacts("w", faults=[Fault(kind, -1, -1, "because", 3)])]))
     assert [(f.code, f.dimension, f.message) for f in found] == [(code, dimension, "because")]
-    assert (found[0].severity is Severity.blocker) is (code != "NKR023")
+    assert (found[0].severity is Severity.blocker) is (code not in {"NKR023", "NKR028"})
 
 
 def test_no_fault_is_without_a_rule() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -79,6 +80,15 @@ def test_each_blocker_that_a_row_expects_is_listed() -> None:
         path, kernel = sweep.subject(row)
         for code in row.expected.blockers:
             assert sweep.Blocked(row.revision, path, kernel, code).listed_in(known), (row.id, code)
+
+
+def test_each_blocker_that_a_row_expects_to_be_printed_is_listed() -> None:
+    known = sweep.listed(PAGE)
+    printed = [(row, text) for row in SUITE.rows for text in row.expected.prints if " blocks " in text]
+    assert printed
+    for row, text in printed:
+        code, _, kernel, _, path = text.split(" ")
+        assert sweep.Blocked(row.revision, path, kernel, code).listed_in(known), (row.id, text)
 
 
 def test_every_line_of_the_first_two_tables_is_read() -> None:
@@ -255,6 +265,103 @@ def test_what_cannot_be_swept_is_one_sentence(project: Path) -> None:
     result = call(project)
     assert result.exit_code == 2
     assert "tree: 0: nki: unknown NKI release '9': expected one of 0.1, 0.2, 0.3, " in result.output
+
+
+# Programs
+
+KERNELS = """\
+import numpy as np
+import nki, nki.isa as nisa, nki.language as nl
+
+@nki.jit
+def fine(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+@nki.jit
+def wrong(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, product = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.nc_matmul(dst=product, stationary=tile, moving=tile)
+    nisa.dma_copy(dst=out, src=product)
+    return out
+
+for size in (4, 4, 8):
+    assert nki.simulate(fine)(np.ones((128, size), np.float32)).sum() == 128 * size
+nki.simulate(wrong)(np.ones((128, 128), np.float32))
+"""
+
+
+def judged(folder: Path, *options: str) -> tuple[list[dict[str, Any]], list[str], int]:
+    """What is found in the programs of a script: the lines of the file and those printed, and the exit code."""
+    (folder / "kernels.py").write_text(KERNELS)
+    driver = str(ROOT / "compat" / "drivers" / "judged.py")
+    command = [sys.executable, "-m", "nkireview", "exec", driver, *options, "found.jsonl", "kernels.py"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    text = (folder / "found.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()], ended.stdout.splitlines(), ended.returncode
+
+
+def test_programs_are_judged_once_each_as_they_are_launched(tmp_path: Path) -> None:
+    """A matmul writes to PSUM, nki/api/nki/isa/__init__.py:571-573; two of the three launches of `fine` are equal."""
+    lines, printed, code = judged(tmp_path)
+    assert code == 0
+    assert [(line["kernel"], line["file"], line["instructions"]) for line in lines] == [
+        ("fine", "kernels.py", 2),
+        ("fine", "kernels.py", 2),
+        ("wrong", "kernels.py", 3),
+    ]
+    assert [[item["code"] for item in line["findings"]] for line in lines] == [[], [], ["NKR001"]]
+    assert printed[0] == "3 programs of 2 kernels judged, 0 too large"
+    assert printed[-2:] == ["NKR001 blocks wrong of kernels.py", "blockers: 1"]
+
+
+def test_programs_alone_are_judged_up_to_a_size(tmp_path: Path) -> None:
+    lines, printed, code = judged(tmp_path, "--only", "--most", "1")
+    assert code == 0
+    assert [(line["kernel"], line["status"]) for line in lines] == [("fine", "too large")]
+    assert printed == [
+        "0 programs of 1 kernels judged, 1 too large",
+        "major, by kernels: none",
+        "blockers: 0",
+    ]
+
+
+LINE = {
+    "kernel": "first",
+    "file": "src/kernel.py",
+    "findings": [{"code": "NKR001", "severity": "blocker"}, {"code": "NKR105", "severity": "major"}],
+}
+
+
+def test_blockers_of_programs_are_held_against_the_page(project: Path) -> None:
+    file = project / "found.jsonl"
+    file.write_text(json.dumps(LINE) + "\n" + json.dumps({**LINE, "test": "another"}) + "\n")
+    result = call(project, "--programs", "v1", str(file))
+    assert result.exit_code == 1, result.output
+    assert result.output == (
+        "found.jsonl at v1: 1 blockers\n"
+        "FAILED   src/kernel.py: NKR001 blocks first, and page.md does not list it\n"
+    )
+    (project / "page.md").write_text("| `src/kernel.py` | `first` | `v1` | NKR001 | a matmul |\n")
+    assert call(project, "--programs", "v1", str(file)).exit_code == 0
+    assert call(project, "--programs", "v2", str(file)).exit_code == 1
+
+
+def test_a_program_that_could_not_be_judged_fails(project: Path) -> None:
+    file = project / "found.jsonl"
+    file.write_text(json.dumps({"kernel": "first", "file": "a.py", "error": "ValueError: no"}) + "\n")
+    result = call(project, "--programs", "v1", str(file))
+    assert result.exit_code == 1
+    assert "FAILED   a.py: first could not be judged: ValueError: no" in result.output
+    file.write_text("[1]\n")
+    result = call(project, "--programs", "v1", str(file))
+    assert result.exit_code == 2
+    assert f"sweep: {file}: not a file of compat/drivers/judged.py: " in result.output
 
 
 def test_help_has_an_example() -> None:

@@ -1,12 +1,14 @@
 """Look for false alarms: what we say of public kernels from their source, and the reviews of those with known inputs.
 
 For each tree of compat.toml every Python file, and every code block of a page that defines a kernel, is judged from
-its text; then the rows of the suite that review kernels of the tree are run. A blocker that docs/false_alarms.md does
-not list fails the sweep. Nothing is fetched, and a clone is only read.
+its text; then the rows of the suite that review kernels of the tree are run. With ``--programs``, it looks instead
+through what compat/drivers/judged.py said of the programs of a suite. A blocker that docs/false_alarms.md does not list
+fails the sweep. Nothing is fetched, and a clone is only read.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -158,6 +160,28 @@ def sweep_tree(
     return said, failed
 
 
+def programs(path: Path, revision: str) -> tuple[list[Blocked], list[str]]:
+    """The blockers among what was found in programs, and those that could not be judged, a sentence each.
+
+    Raise SuiteError where the file holds something else.
+    """
+    found: list[Blocked] = []
+    failed: list[str] = []
+    try:
+        for text in path.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if "error" in line:
+                failed.append(f"{line['file']}: {line['kernel']} could not be judged: {line['error']}")
+            found.extend(
+                Blocked(revision, line["file"], line["kernel"], item["code"])
+                for item in line.get("findings", ())
+                if item["severity"] == Severity.blocker.value
+            )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise public.SuiteError(f"{path}: not a file of compat/drivers/judged.py: {error!r}") from None
+    return list(dict.fromkeys(found)), list(dict.fromkeys(failed))
+
+
 def lines(said: Sequence[Said]) -> Iterator[str]:
     """A line for each finding above note, then how many there are of each code."""
     for item in sorted(said, key=lambda item: (item.path, item.kernel, item.finding.code)):
@@ -177,6 +201,7 @@ EPILOG = textwrap.dedent(
     \b
     Example:
       python tools/sweep.py --clones ~/clones --source-only
+      python tools/sweep.py --programs 2.29 nkilib.jsonl
 
     Exit codes: 0 every blocker is listed; 1 one is not, or a row could not be run; 2 a wrong call or a missing clone.
     """
@@ -195,6 +220,14 @@ EPILOG = textwrap.dedent(
 )
 @click.option("--source-only", is_flag=True, help="Judge the texts alone, run no review.")
 @click.option(
+    "--programs",
+    "judged",
+    type=(str, click.Path(path_type=Path, exists=True, dir_okay=False)),
+    multiple=True,
+    metavar="REVISION FILE",
+    help="Look through a file of compat/drivers/judged.py, about a tree at REVISION, instead; may be repeated.",
+)
+@click.option(
     "--suite",
     type=click.Path(path_type=Path, dir_okay=False),
     default=public.ROOT / "compat.toml",
@@ -209,24 +242,33 @@ EPILOG = textwrap.dedent(
     show_default=f"{LISTED} of the project",
     help="The page that lists the blockers that are right.",
 )
-def main(clones: Path, source_only: bool, suite: Path, page: Path) -> None:
+def main(
+    clones: Path, source_only: bool, judged: Sequence[tuple[str, Path]], suite: Path, page: Path
+) -> None:
     """Judge the trees of compat.toml, and fail where a kernel is blocked without a documented reason."""
     known = listed(page.read_text(encoding="utf-8"))
     problems: list[str] = []
+
+    def unlisted(found: Iterable[Blocked]) -> list[str]:
+        return [
+            f"{item.path}: {item.code} blocks {item.kernel or 'the file'}, and {page.name} does not list it"
+            for item in found
+            if not item.listed_in(known)
+        ]
+
     try:
-        loaded = public.load_suite(suite)
+        for revision, path in judged:
+            found, failed = programs(path, revision)
+            click.echo(f"{path.name} at {revision}: {len(found)} blockers")
+            problems += [*failed, *unlisted(found)]
+        loaded = public.Suite(row=()) if judged else public.load_suite(suite)
         for tree in loaded.trees:
             rows = [] if source_only else [row for row in loaded.rows if tree.holds(row)]
             said, failed = sweep_tree(tree, rows, clones, suite.parent / public.ADAPTORS)
             click.echo(f"{tree.clone} at {tree.revision}, NKI {tree.nki}, {len(rows)} reviews")
             for line in lines(said):
                 click.echo(f"  {line}")
-            problems += failed
-            problems += [
-                f"{item.path}: {item.code} blocks {item.kernel or 'the file'}, and {page.name} does not list it"
-                for item in blocked(said, tree.revision)
-                if not item.listed_in(known)
-            ]
+            problems += [*failed, *unlisted(blocked(said, tree.revision))]
     except (public.SuiteError, public.MissingError, public.RowError) as error:
         click.echo(f"sweep: {error}", err=True)
         sys.exit(2)

@@ -6,6 +6,7 @@ simulation mode through `nkireview exec`. Multi-rank collectives are left out: t
 
 `--all` runs the tests that this mode leaves out by itself too; of those, `--sample 20` draws 20 of each of `FAMILIES`,
 `--part 3/40` takes every 40th from the third on, and `--trace-only` ends each test where its kernel would be executed.
+`--judge FILE` judges every program that they launch, as `compat/drivers/judged.py` does.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import click
 
+DRIVERS = Path(__file__).resolve().parents[1] / "drivers"
 TAG, RELEASE = "2.29", "0.3"
 LEFT_OUT = "test/integration/nkilib/experimental/collectives"
 CORE = "test/integration/nkilib/core/"
@@ -43,6 +45,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +85,10 @@ def pytest_collection_finish():
         from nkireview.hosted import launch
 
         launch.execute = traced
+    if CHOICE["judge"]:
+        import nkilib_judged
+
+        nkilib_judged.install(nkilib_judged.Judge(Path(CHOICE["judge"]), Path.cwd(), CHOICE["timed"]))
 
 
 def traced(program, *args, **kwargs):
@@ -165,6 +172,7 @@ class LockStatus:
     pass
 ''',
     "nkilib_simulation.py": PLUGIN,
+    "nkilib_judged.py": (DRIVERS / "judged.py").read_text(encoding="utf-8"),
 }
 
 
@@ -192,15 +200,18 @@ def prepared(clone: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of the collected tests run, and how far.
+    """Which of the collected tests run, how far, and whether their programs are judged.
 
     sample: how many of each family, by the hash of seed and name; 0: all. part: (first, of), counted from 1.
+    judge: the file that what is said of each program goes to; "" judges none. timed: programs are scheduled, too.
     """
 
     sample: int = 0
     seed: int = 0
     part: tuple[int, int] = (1, 1)
     trace_only: bool = False
+    judge: str = ""
+    timed: bool = False
 
     @property
     def text(self) -> str:
@@ -267,6 +278,10 @@ def sentence(message: str) -> str:
 @click.option("--seed", default=0, help="Seed of the sample, and of the tests that the library draws.")
 @click.option("--part", default="1/1", help="Run every Nth test from the Kth on, as K/N.")
 @click.option("--trace-only", is_flag=True, help="Trace and verify, but execute nothing.")
+@click.option(
+    "--judge", type=click.Path(path_type=Path), help="Judge each program; what is said goes to this file."
+)
+@click.option("--timed", is_flag=True, help="With --judge: schedule each program, too.")
 @click.option("--jobs", default=1, help="Processes; more than 1 needs pytest-xdist.")
 @click.option("--wall", default=300, help="Seconds that a test may run.")
 @click.option(
@@ -283,6 +298,8 @@ def main(
     seed: int,
     part: str,
     trace_only: bool,
+    judge: Path | None,
+    timed: bool,
     jobs: int,
     wall: int,
     at_least: float | None,
@@ -293,7 +310,8 @@ def main(
     found_part = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", part)
     if not found_part:
         raise click.BadParameter(f"{part!r} is not K/N with K and N from 1 on", param_hint="--part")
-    choice = Choice(sample, seed, (int(found_part[1]), int(found_part[2])), trace_only)
+    judged = str(judge.resolve()) if judge else ""
+    choice = Choice(sample, seed, (int(found_part[1]), int(found_part[2])), trace_only, judged, timed)
     if marker is None:
         marker = "" if everything else "fast"
     with tempfile.TemporaryDirectory(prefix="nkilib-") as name:
@@ -321,6 +339,12 @@ def main(
     ran = counts["passed"] + counts["failed"]
     total = ", ".join(f"{status} = {counts[status]}" for status in ("passed", "failed", "skipped"))
     click.echo(f'\nclone = "aws-neuron/nki-library"\ntag = "{TAG}"\nnki = "{RELEASE}"\ntests = {{ {total} }}')
+    if judge:
+        sys.path.insert(0, str(DRIVERS))
+        import judged as programs
+
+        for line in programs.summary(programs.read(judge)):
+            click.echo(line)
     if at_least is not None:
         enough = ran > 0 and counts["passed"] >= at_least * ran
         click.echo(f"{'at least' if enough else 'less than'} {at_least:.0%} of {ran} pass")

@@ -149,6 +149,34 @@ class CountsRecord(_Record):
     assumed_trips: bool = False
 
 
+class OrderDifference(_Record):
+    """An output of other bits in another order: the element that differs most, its value in the ordinary order and in
+    the other (``nan``: undefined), and whether both keep within the output's limits."""
+
+    output: str
+    order: str
+    at: tuple[int, ...]
+    first: str
+    second: str
+    elements: int = Field(ge=1)
+    within_limits: bool
+
+
+class OrdersRecord(_Record):
+    """Determinism of a workload: the other legal orders in which it was executed, and what differs. None was tried
+    where every legal order gives the same bits, because no memory is shared without an order."""
+
+    workload: str
+    tried: tuple[str, ...] = ()
+    differing: tuple[OrderDifference, ...] = ()
+
+    @model_validator(mode="after")
+    def _bound(self) -> OrdersRecord:
+        if not {each.order for each in self.differing} <= set(self.tried):
+            raise ValueError("an order that differs is none that was tried")
+        return self
+
+
 class LaneRecord(_Record):
     """One queue in time: ns busy, share of the predicted time, and the share busy in equal steps of it."""
 
@@ -195,6 +223,61 @@ class MemoryCurve(_Record):
     used: tuple[int, ...] = ()
 
 
+class MapLine(_Record):
+    """The buffers that one line makes in a memory: how many, bytes a partition of the largest and of the most that
+    are alive at once. Without a place: those of all other lines."""
+
+    place: str = ""
+    name: str = ""
+    """Of its buffers, where all have the same."""
+    buffers: int
+    bytes: int
+    most: int
+
+
+class MapBlock(_Record):
+    """A rectangle of a memory map: buffers of one line (by its position in `lines`), at bytes [start, stop) of up to
+    `partitions` partitions, from `first` to `last`.
+
+    It is one buffer, or several that follow each other at the same place, or, where `buffers` is 0, a stretch of which
+    that line's buffers take the largest part; `share` is the part in use. What begins at `usable` or
+    above found no room.
+    """
+
+    line: int
+    name: str = ""
+    buffers: int = 1
+    partitions: int
+    first: float
+    last: float
+    start: int
+    stop: int
+    share: float = 1.0
+
+
+class MemoryMap(_Record):
+    """Where the buffers of one memory of a core lie over time, in bytes of a partition.
+
+    Times run from 0 to `end`, in ns of the predicted schedule or in instructions. `physical` includes what is reserved
+    above `usable`; `bank` is the size of a bank, None where there are none. `buffers` is how many there are, `homeless`
+    how many of them found no room; `whole`: each is a block of its own.
+    """
+
+    memory: Literal["SBUF", "PSUM"]
+    core: int = 0
+    usable: int
+    physical: int
+    bank: int | None = None
+    unit: Literal["ns", "instructions"]
+    end: float
+    buffers: int
+    homeless: int = 0
+    whole: bool = True
+    lines: tuple[MapLine, ...] = ()
+    """Those that take most bytes over time first."""
+    blocks: tuple[MapBlock, ...] = ()
+
+
 class TimeRecord(_Record):
     """What the timing model predicts for a workload; a prediction is never without its range."""
 
@@ -213,6 +296,7 @@ class TimeRecord(_Record):
     lines: tuple[LineCost, ...] = ()
     """The lines with the longest time: on their queue, in transfers or on the critical path."""
     memory: tuple[MemoryCurve, ...] = ()
+    maps: tuple[MemoryMap, ...] = ()
     assumed: tuple[str, ...] = ()
 
 
@@ -228,6 +312,7 @@ class ReviewRecord(_Record):
     runs: tuple[Run, ...] = ()
     counts: tuple[CountsRecord, ...] = ()
     times: tuple[TimeRecord, ...] = ()
+    orders: tuple[OrdersRecord, ...] = ()
     findings: tuple[Finding, ...] = ()
     measures: dict[str, float] = Field(default_factory=dict)
     """Measures by name, as listed in ``rubric/measures.toml``."""
@@ -303,3 +388,93 @@ class RunSummary(_Record):
     violations: tuple[str, ...]
     faults: tuple[str, ...]
     outputs: tuple[OutputSummary, ...]
+
+
+class HeldRecord(_Record):
+    """Buffers of one line and size that are alive where a memory is fullest: bytes of each of the partitions, and the
+    name of the first, followed by an ellipsis where they differ."""
+
+    place: str
+    name: str = ""
+    bytes: int
+    partitions: int
+    count: int
+
+
+class SpaceRecord(_Record):
+    """One memory of a core in bytes a partition: what is usable, and the most that is in use, where and by what."""
+
+    memory: Literal["SBUF", "PSUM"]
+    core: int = 0
+    usable: int
+    physical: int
+    peak: int
+    peak_instruction: int
+    peak_place: str = ""
+    alive: tuple[HeldRecord, ...] = ()
+
+
+class TrafficLine(_Record):
+    """What one line moves over one route, such as ``HBM->SBUF``: bytes read at the source, by how many instructions.
+
+    `descriptors` of DMAs are contiguous runs of `descriptor_bytes` on average, 0 for compute instructions;
+    `reloaded_bytes` is what is loaded again although it has not changed.
+    """
+
+    place: str
+    route: str
+    bytes: float
+    transfers: float
+    descriptors: float
+    descriptor_bytes: float
+    reloaded_bytes: float
+
+
+class TrafficRecord(_Record):
+    """Bytes moved over HBM, what must move at least whatever SBUF holds, and the least with the SBUF of the target.
+
+    `attainable`: something is known to come near the least. `by_route` and `lines` hold what stays on chip as well.
+    """
+
+    moved: float
+    compulsory: float
+    least: float
+    least_why: str = ""
+    attainable: bool = False
+    by_route: dict[str, float] = Field(default_factory=dict)
+    lines: tuple[TrafficLine, ...] = ()
+
+
+class WorkloadMemory(_Record):
+    """Space and traffic of one workload; `findings` say what does not fit, the smallest change with each."""
+
+    workload: str
+    verdict: Literal["fits", "may not fit", "cannot fit"]
+    instructions: int
+    spaces: tuple[SpaceRecord, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    traffic: TrafficRecord
+    maps: tuple[MemoryMap, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _bound(self) -> WorkloadMemory:
+        blocked = any(finding.severity is Severity.blocker for finding in self.findings)
+        if blocked != (self.verdict == "cannot fit"):
+            raise ValueError(f"a workload that {self.verdict} has {'a' if blocked else 'no'} blocker")
+        return self
+
+
+class MemorySummary(_Record):
+    """What a kernel does with the memories of a target, workload by workload; nothing was executed."""
+
+    schema_version: int = SCHEMA
+    tool: str
+    subject: Subject
+    workloads: tuple[WorkloadMemory, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the process exits with: 1 where a workload cannot fit."""
+        cannot = any(workload.verdict == "cannot fit" for workload in self.workloads)
+        return ExitCode.blocker if cannot else ExitCode.acceptable

@@ -20,15 +20,27 @@ from nkireview.checks.survey import survey
 from nkireview.isa.release import LEGACY, Release
 from nkireview.isa.table import ROWS
 from nkireview.measures import measures
+from nkireview.memorymap import BLOCKS
 from nkireview.numerics.inputs import HOSTILE
 from nkireview.program.model import Event
 from nkireview.program.program import Program
 from nkireview.program.verify import verify
-from nkireview.record import CountsRecord, Legality, ReviewRecord, Run, Setting, Subject, TimeRecord
+from nkireview.record import (
+    CountsRecord,
+    Legality,
+    OrderDifference,
+    OrdersRecord,
+    ReviewRecord,
+    Run,
+    Setting,
+    Subject,
+    TimeRecord,
+)
+from nkireview.replays import Replays
 from nkireview.rubric.scorecard import Scorecard
 from nkireview.rubric.scoring import score
 from nkireview.rubric.strengths import strengths
-from nkireview.rules.facts import Facts, Unreached, WorkloadFacts
+from nkireview.rules.facts import Facts, Orders, Unreached, WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Finding, Severity
 from nkireview.rules.legality import GRIDLESS
 from nkireview.rules.registry import judge
@@ -57,9 +69,10 @@ class _Review:
         self.workloads: list[WorkloadFacts] = []
         self.traced: list[Traced] = []
         self.times: list[TimeRecord] = []
+        self.orders: list[OrdersRecord] = []
         self.hardware = hardware.target(request.target.value)
         self.not_judged = ""
-        self.not_checked = ["races between engines and cores", "benchmark claims", "migration from CUDA"]
+        self.not_checked = ["benchmark claims", "migration from CUDA"]
         self.not_checked.extend(request.not_checked)
 
     def record(self) -> ReviewRecord:
@@ -117,11 +130,36 @@ class _Review:
         trips: Mapping[int, int] = {}
         if not waits:
             facts = self._scheduled(facts, program, trips)
+        runs: Runs | None = None
         if executes:
-            facts, trips = self._execute(traced, program, facts, paths, lengths)
+            facts, runs = self._execute(traced, program, facts, paths, lengths)
+            trips = runs.trips
         if waits:
             facts = self._scheduled(facts, program, trips)
+        facts = self._ordered(facts, runs)
+        if runs is not None:
+            self.not_checked.extend(runs.notes)
         return facts
+
+    def _ordered(self, facts: WorkloadFacts, runs: Runs | None) -> WorkloadFacts:
+        """What other orders of execution showed, where the program is legal and was executed."""
+        if facts.survey is None:
+            return facts
+        races = facts.survey.races
+        if races.undecided:
+            self.not_checked.append(
+                f"{facts.name}: races between cores at {races.undecided:,} pair{'s' if races.undecided > 1 else ''} of "
+                "lines: an address is made on the device, or the cores meet in loops that differ"
+            )
+        stored, racing = facts.survey.stored, bool(races.races)
+        if runs is None:
+            if facts.program is not None and Replays(facts.program, stored, racing, seed=0).orders:
+                self.not_checked.append(f"{facts.name}: other orders of execution, as nothing was executed")
+            return facts
+        found = runs.orders(stored, racing)
+        if found is not None:
+            self.orders.append(orders_record(facts.name, found))
+        return replace(facts, orders=found)
 
     def _scheduled(self, facts: WorkloadFacts, program: Program, trips: Mapping[int, int]) -> WorkloadFacts:
         """What the program consists of and, where every instruction has a meaning, space, traffic and time.
@@ -138,7 +176,8 @@ class _Review:
             found = survey(program, ROWS, self.hardware, trips)
         with self.bench.clock("schedule"):
             timing = Timing(program, trips=trips)
-            self.times.append(time_record(facts.name, program, timing, found, self.hardware))
+            blocks = BLOCKS // max(len(self.request.workloads), 1)
+            self.times.append(time_record(facts.name, program, timing, found, self.hardware, blocks))
         return replace(facts, timing=timing, survey=found)
 
     def _execute(
@@ -148,8 +187,8 @@ class _Review:
         facts: WorkloadFacts,
         paths: Provenance,
         lengths: Sequence[int],
-    ) -> tuple[WorkloadFacts, Mapping[int, int]]:
-        """What the executions showed, and how often loops ran."""
+    ) -> tuple[WorkloadFacts, Runs]:
+        """What the executions showed, and the executions."""
         runs = Runs(self.bench, traced, program, lengths)
         seeds = self._seeds(traced.workload)
         for seed in seeds:
@@ -171,7 +210,6 @@ class _Review:
                 if runs.constant:
                     self.not_judged = "the task is void: no change of any input changes the reference"
         self.runs.extend(runs.records)
-        self.not_checked.extend(runs.notes)
         executed = replace(
             facts,
             faults=runs.faults,
@@ -181,7 +219,7 @@ class _Review:
             unreached=unreached,
             written_parameters=runs.written,
         )
-        return executed, runs.trips
+        return executed, runs
 
     def _void(self, runs: Runs) -> None:
         found = runs.void()
@@ -265,6 +303,7 @@ class _Review:
             runs=tuple(self.runs),
             counts=tuple(self.counts),
             times=tuple(self.times),
+            orders=tuple(self.orders),
             findings=tuple(findings),
             measures=found,
             scorecard=self._scorecard(findings, found) if judged else None,
@@ -308,4 +347,24 @@ def counts_record(program: Program, name: str, trips: Mapping[int, int] | None =
         multiply_accumulates=found.multiply_accumulates,
         dma_transfers=found.dma_transfers,
         assumed_trips=found.assumed_trips,
+    )
+
+
+def orders_record(name: str, found: Orders) -> OrdersRecord:
+    """What other orders of a workload's execution gave."""
+    return OrdersRecord(
+        workload=name,
+        tried=found.tried,
+        differing=tuple(
+            OrderDifference(
+                output=each.output,
+                order=each.order,
+                at=each.index,
+                first=repr(each.first),
+                second=repr(each.second),
+                elements=each.elements,
+                within_limits=each.within,
+            )
+            for each in found.differing
+        ),
     )

@@ -27,8 +27,10 @@ from nkireview.numerics.stored import Roundings, explains, widened
 from nkireview.numerics.verdict import Verdict, judge
 from nkireview.numerics.void import VoidCheck, void_checks
 from nkireview.program.program import Program
+from nkireview.program.storage import Storage
 from nkireview.record import Figures, OutputResult, Run, StoredRoundings
-from nkireview.rules.facts import RoundedOutput, Unreached, WrongOutput
+from nkireview.replays import MOST, Replays, differences
+from nkireview.rules.facts import Difference, Orders, RoundedOutput, Unreached, WrongOutput
 from nkireview.runner import ForkServer
 from nkireview.tracing import Request, Traced
 
@@ -90,6 +92,7 @@ class Runs:
         self.notes: dict[str, None] = {}
         """How the reference computed, where that is not what was asked."""
         self._drawn: tuple[int, Trial] | None = None
+        self._ordinary: Execution | None = None
 
     def one(self, seed: int, kind: str, *, in_contract: bool) -> None:
         """Execute for one seed and compare."""
@@ -107,7 +110,7 @@ class Runs:
             execution = self._execute(trial.arguments)
         self._learn(execution.trips)
         if kind == AS_DRAWN and self._drawn is None:
-            self._drawn = seed, trial
+            self._drawn, self._ordinary = (seed, trial), execution
             self.faults = execution.faults
             aliases = {output.alias for output in self.program.outputs}
             self.written = tuple(path for path in execution.parameters if path not in aliases)
@@ -131,6 +134,52 @@ class Runs:
             elif result.stored is not None:
                 self.rounded.append(self._rounded(at, result, verdicts[at], seed, kind, in_contract))
         self.records.append(self._record(seed, kind, in_contract, results, ""))
+
+    def orders(self, stored: Storage, racing: bool) -> Orders | None:
+        """What other orders give on the first inputs as drawn; None where the program is too long, or has no result.
+
+        racing: cores are known to use a place without an order.
+        """
+        ordinary = self._ordinary
+        if self._drawn is None or ordinary is None or self.mismatch:
+            return None
+        seed, trial = self._drawn
+        with self.bench.clock("orders"):
+            replays = Replays(self.program, stored, racing, seed)
+            if replays.orders and ordinary.executed > MOST:
+                self.notes.setdefault(
+                    f"{self.traced.workload.name}: other orders of execution: {ordinary.executed:,} instructions were "
+                    f"executed, more than {MOST:,}"
+                )
+                return None
+        found: list[Difference] = []
+        passed: list[bool] | None = None
+        for order in replays.orders:
+            self.bench.progress(f"{self.traced.workload.name}: executing, {order.name}")
+            with self.bench.clock("orders"):
+                other = replays.execution(order, self._given(trial.arguments))
+                differing = dict(differences(ordinary, other, order.name))
+            if differing:
+                passed = self._passed(ordinary, trial, seed) if passed is None else passed
+                within = self._passed(other, trial, seed)
+                found += [
+                    replace(
+                        each,
+                        within=passed[at] and within[at],
+                        places=replays.places((ordinary.outputs[at], other.outputs[at])),
+                    )
+                    for at, each in differing.items()
+                ]
+        return Orders(tuple(order.name for order in replays.orders), tuple(found))
+
+    def _passed(self, execution: Execution, trial: Trial, seed: int) -> list[bool]:
+        """Which outputs keep within the limits of inputs as drawn."""
+        execution = self._adapted(execution, trial.wanted)
+        if self.mismatch:
+            return [False] * len(execution.outputs)
+        limits, verdicts = self._judged(execution, trial.wanted, seed, AS_DRAWN)
+        granted = self._granted(execution, trial, limits, verdicts)
+        return [verdict.passed or at in granted for at, verdict in enumerate(verdicts)]
 
     def _judged(
         self, execution: Execution, wanted: Sequence[Array], seed: int, kind: str
@@ -218,13 +267,15 @@ class Runs:
         return trial
 
     def _execute(self, arguments: Arguments, rounding: Rounding = "storage") -> Execution:
-        given = {
-            buffer: array
-            for (_, buffer), array in zip(self.program.parameter_buffers, arguments.arrays(), strict=True)
-        }
+        given = self._given(arguments)
         if rounding == "off":
             return execute(self.program, given, compute=np.float64, rounding=rounding)
         return execute(self.program, given)
+
+    def _given(self, arguments: Arguments) -> dict[int, Array]:
+        """The array of each parameter's buffer."""
+        buffers = (buffer for _, buffer in self.program.parameter_buffers)
+        return dict(zip(buffers, arguments.arrays(), strict=True))
 
     def _adapted(self, execution: Execution, wanted: Sequence[Array]) -> Execution:
         """The execution with its outputs as the task's function returns them; what it refuses is a mismatch."""
@@ -287,7 +338,7 @@ class Runs:
         within: dict[int, tuple[Roundings, Tolerance, Verdict]] = {}
         with self.bench.clock("compare"):
             for at, verdict in enumerate(verdicts):
-                roundings = None if verdict.passed or execution.faults else self._roundings(at)
+                roundings = self._roundings(at) if execution.defined and not verdict.passed else None
                 limit = widened(limits[at], trial.wanted[at], roundings) if roundings else None
                 if roundings and limit:
                     again = judge(execution.outputs[at].values, trial.wanted[at], limit)
@@ -300,7 +351,7 @@ class Runs:
         granted = {}
         for at, (roundings, limit, again) in within.items():
             unrounded = explains(exact.outputs[at].values, trial.wanted[at], limits[at])
-            if unrounded.passed and not exact.faults and isinstance(unrounded.comparison, ErrorFigures):
+            if unrounded.passed and exact.defined and isinstance(unrounded.comparison, ErrorFigures):
                 granted[at] = Granted(roundings, limit, again, unrounded.comparison)
         return granted
 

@@ -12,6 +12,7 @@ from nkireview.hardware import Hardware
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Flow
 from nkireview.isa.table import ROWS
+from nkireview.memorymap import BLOCKS, memory_maps
 from nkireview.program.interning import by_opcode, intern
 from nkireview.program.program import Program
 from nkireview.program.scope import Scope, distinct_calls
@@ -38,9 +39,9 @@ WAITS = {
 
 
 def time_record(
-    name: str, program: Program, timing: Timing, survey: Survey, hardware: Hardware
+    name: str, program: Program, timing: Timing, survey: Survey, hardware: Hardware, blocks: int = BLOCKS
 ) -> TimeRecord:
-    """The record of a workload's prediction."""
+    """The record of a workload's prediction; its memory maps have about `blocks` rectangles at most."""
     timeline = timing.timeline
     found = summary(timeline)
     low, high = timeline.range_ns
@@ -69,6 +70,7 @@ def time_record(
         memory=tuple(
             _memory(program, curve, hardware) for curve in occupancy(program, timing.plan.storage, timeline)
         ),
+        maps=memory_maps(program, survey.placed, survey.uses, hardware, timeline, blocks),
         assumed=timeline.assumed,
     )
 

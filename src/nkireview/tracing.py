@@ -13,6 +13,7 @@ from typing import Any
 from nkireview import hardware
 from nkireview.arguments import Arguments, Callee, InputSource
 from nkireview.checks.api import fallback, kernel_generations
+from nkireview.checks.schedules import as_asked
 from nkireview.checks.source import SourceFacts
 from nkireview.isa.grid import Grid
 from nkireview.isa.release import LATEST, LEGACY, Release
@@ -179,7 +180,7 @@ def trace(request: Request, workload: Workload, server: ForkServer) -> Traced:
         if not found.failure and not found.unsupported:
             program = load(outcome.blobs[0]) if outcome.blobs else None
             _check_sealed(program, header, node, tensors)
-            found.program = program
+            found.program = None if program is None else as_asked(program)
     except ProgramError as error:
         found.failure = Failure("forged", str(error))
     except (KeyError, TypeError, AttributeError):

@@ -79,11 +79,16 @@ def lossy_indices(flow: Dataflow) -> Iterator[Lossy]:
             continue
         yield from _lossy(flow, site, values)
         for reader in flow.readers(site.slot("dst")):
-            call = flow.call(reader.instruction) if reader.instruction != UNKNOWN else None
-            if call is not None and call.row.name in COPIES and steps(call) == ():
-                copied = Site(reader.instruction, 1, call)
-                if call.dtype("dst") != site.call.dtype("dst"):
-                    yield from _lossy(flow, copied, values)
+            call = _copy(flow, reader)
+            if call is not None and call.dtype("dst") != site.call.dtype("dst"):
+                yield from _lossy(flow, Site(reader.instruction, 1, call), values)
+
+
+def _copy(flow: Dataflow, reader: Slot) -> CallView | None:
+    """The call that copies what an operand reads; None for any other, and where it says which elements are copied."""
+    call = flow.call(reader.instruction) if reader.instruction != UNKNOWN else None
+    copies = call is not None and call.row.name in COPIES and reader.operand == main_operand(call)
+    return call if copies else None
 
 
 def _index_values(site: Site) -> NDArray[np.int64] | None:
@@ -213,8 +218,8 @@ def _copied_into(flow: Dataflow, slot: Slot) -> DataType | None:
     """The one dtype into which a tile is only ever copied; None where it is read otherwise, or not at all."""
     found = set()
     for reader in flow.readers(slot):
-        call = flow.call(reader.instruction) if reader.instruction != UNKNOWN else None
-        if call is None or call.row.name not in COPIES or call.row.name == "nc_transpose":
+        call = _copy(flow, reader)
+        if call is None or call.row.name == "nc_transpose":
             return None
         found.add(call.dtype("dst"))
     return dtypes.BY_NAME[found.pop()] if len(found) == 1 else None

@@ -74,6 +74,10 @@ class Provenance:
         """The outputs that no parameter reaches, by position."""
         return tuple(at for at, output in enumerate(self.outputs) if not output.parameters)
 
+    def accesses(self, path: str) -> frozenset[int]:
+        """The accesses by which a parameter is read on the way to any output; none where paths are not complete."""
+        return frozenset(access for reads in self._reads[path] for access in reads.accesses)
+
     def coverage(self, path: str, output: int) -> Mask:
         """Which elements of a parameter are read on the way to an output, in the parameter's shape.
 

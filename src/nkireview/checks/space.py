@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from nkireview.checks.changes import Change, Stretches, smallest
 from nkireview.checks.clashes import Clash, clashes
+from nkireview.checks.unavoidable import Orders
 from nkireview.hardware import Hardware
 from nkireview.isa.enums import Memory
 from nkireview.program.interning import Ints
@@ -39,7 +42,12 @@ class Held:
     @property
     def label(self) -> str:
         """Its name, else where it was made."""
-        return self.name or f"the tile made at {self.place or '?'}"
+        return self.name or self.unnamed
+
+    @property
+    def unnamed(self) -> str:
+        """Where it was made, in words."""
+        return f"the tile made at {self.place or '?'}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,20 @@ class Crowd:
     bytes: int
 
 
+@dataclass(frozen=True)
+class Bound:
+    """What no legal order of the program avoids: `bytes` a partition at `instruction`, of these buffers.
+
+    The sum of bytes times partitions, over all partitions of the memory: what fits by it may still not fit. `change`
+    is the smallest one by which it falls to what is usable.
+    """
+
+    instruction: int
+    bytes: int
+    alive: tuple[Held, ...]
+    change: Change | None
+
+
 @dataclass(frozen=True, eq=False)
 class Space:
     """One memory of one core, in bytes a partition.
@@ -58,7 +80,8 @@ class Space:
     its last use, in PSUM rounded up to banks. Buffers of at most 32 (64) partitions share their bytes four (two) to
     one, buffers of one explicit region all of them. `peak` is the most, reached at `peak_at`, `alive` the largest
     buffers there; `packed` is the most without rounding to banks. `crowds`: instructions whose operands
-    exceed `usable`.
+    exceed `usable`. Where `packed` exceeds it, `bound` is the most that is sure to be needed in every order, and
+    `change` the smallest one by which the program's own order fits; None where none was found.
     """
 
     memory: Memory
@@ -72,12 +95,15 @@ class Space:
     alive: tuple[Held, ...]
     crowds: tuple[Crowd, ...]
     clashes: tuple[Clash, ...]
+    bound: Bound | None = None
+    change: Change | None = None
 
 
 def space(scope: Scope, hardware: Hardware, stored: Storage, used: Uses) -> tuple[Space, ...]:
     """SBUF and PSUM of each core that uses them."""
     program = scope.program
     lives = lifetimes(program, used, used.buffer, program.columns.buffers)
+    orders = _Later(scope, stored, used)
     columns = program.columns
     kinds = [program.buffer(first) for first in scope.buffer_classes.first.tolist()]
     of = scope.buffer_classes.of
@@ -93,7 +119,7 @@ def space(scope: Scope, hardware: Hardware, stored: Storage, used: Uses) -> tupl
                 & (lives.first >= 0)
             )
             if len(mine):
-                found.append(_one(program, hardware, stored, used, lives, sizes, memory, core, mine))
+                found.append(_one(program, hardware, stored, used, lives, sizes, memory, core, mine, orders))
     return tuple(found)
 
 
@@ -120,15 +146,23 @@ def _one(
     memory: Memory,
     core: int,
     mine: Ints,
+    orders: _Later,
 ) -> Space:
     usable = hardware.sbuf_usable_bytes if memory is Memory.sbuf else hardware.psum_bytes
     begin, end, of = _intervals(program, stored, lives, mine)
     at, curve = _curve(begin, end, (sizes.rounded[memory] * sizes.quarters)[of])
-    _, packed = _curve(begin, end, (sizes.rows * sizes.quarters)[of])
+    positions, packed = _curve(begin, end, (sizes.rows * sizes.quarters)[of])
     top = int(curve.argmax())
     peak_at = int(at[top])
     alive = mine[(lives.first[mine] <= peak_at) & (lives.last[mine] >= peak_at)]
     largest = alive[np.argsort(-(sizes.rows * sizes.quarters)[alive], kind="stable")][:SHOWN]
+    bound, change = None, None
+    if int(packed.max()) > 4 * usable:
+        fullest = int(positions[packed.argmax()])
+        at_once = mine[(lives.first[mine] <= fullest) & (lives.last[mine] >= fullest)]
+        bound = _bound(program, stored, lives, sizes, mine, at_once, memory, usable, orders)
+        stretches = Stretches(begin, end, (sizes.rows * sizes.quarters)[of], of)
+        change = smallest(program, stretches, usable, narrower=memory is Memory.sbuf)
     return Space(
         memory=memory,
         core=core,
@@ -141,6 +175,55 @@ def _one(
         alive=tuple(_held(program, lives, sizes, number) for number in largest.tolist()),
         crowds=_crowds(used, sizes, mine, usable),
         clashes=clashes(program, stored, used, lives, mine),
+        bound=bound,
+        change=change,
+    )
+
+
+class _Later:
+    """The legal orders of a Program, looked into once they are needed."""
+
+    def __init__(self, scope: Scope, stored: Storage, used: Uses) -> None:
+        self._of = scope, stored, used
+
+    @cached_property
+    def known(self) -> Orders:
+        """The orders."""
+        return Orders(*self._of)
+
+
+def _bound(
+    program: Program,
+    stored: Storage,
+    lives: Lifetimes,
+    sizes: _Sizes,
+    mine: Ints,
+    at_once: Ints,
+    memory: Memory,
+    usable: int,
+    orders: _Later,
+) -> Bound | None:
+    """What no order avoids; `at_once` are the buffers that are alive at the fullest moment."""
+    area = np.zeros(stored.count + 1, np.int64)
+    area[stored.of_buffer[mine]] = (sizes.rows * sizes.partitions)[mine]
+    buffer_of = np.zeros(stored.count + 1, np.int64)
+    buffer_of[stored.of_buffer[mine][::-1]] = mine[::-1]
+    found = orders.known.unavoidable(area, np.unique(stored.of_buffer[at_once]))
+    if found is None:
+        return None
+    buffers = buffer_of[list(found.places)]
+    largest = buffers[np.argsort(-area[list(found.places)], kind="stable")]
+    weight = (sizes.rows * sizes.partitions)[buffers] * 4 / sizes.lanes
+    change = None
+    if found.bytes > usable * sizes.lanes:
+        now = np.zeros(len(buffers), np.int64)
+        stretches = Stretches(now, now + 1, np.ceil(weight).astype(np.int64), buffers)
+        change = smallest(program, stretches, usable, narrower=memory is Memory.sbuf)
+    return Bound(
+        found.instruction,
+        -(-found.bytes // sizes.lanes),
+        tuple(_held(program, lives, sizes, number) for number in largest[:SHOWN].tolist()),
+        change,
     )
 
 

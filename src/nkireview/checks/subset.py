@@ -15,6 +15,13 @@ SIMULATOR = "aws-neuron-sdk nki/guides/nki_simulator.rst:153-160"
 SINCE_03 = Span(since=Release(0, 3))
 SINCE_02 = Span(since=Release(0, 2))
 HOST_MODULES = frozenset({"random", "time", "datetime", "uuid", "secrets"})
+NO_TILES = frozenset(
+    {
+        *("affine_range", "sequential_range", "static_range", "arange", "mgrid", "ds", "par_dim"),
+        *("program_id", "num_programs", "program_ndim", "device_print"),
+    }
+)
+"""What NKI calls give that is no tile: numbers, indices, loops."""
 MUTATORS = frozenset({"append", "extend", "insert", "update", "setdefault", "add", "pop", "clear", "remove"})
 
 
@@ -191,6 +198,86 @@ def rewritten(source: SourceFacts, kernel: str) -> tuple[Carried, ...]:
                     if (name, loop.lineno) not in known:
                         found.append(Carried(name, loop.lineno, line, reads=False))
     return tuple(found)
+
+
+def rebound(source: SourceFacts, kernel: str) -> tuple[Carried, ...]:
+    """Names of tiles made outside an affine_range that its body reads and then binds to another tile.
+
+    Each iteration reads the tile of the one before it. ``+=`` and ``nl.loop_reduce`` are sums that the compiler knows.
+    """
+    spelled = {item.bound for item in source.imports if item.root == "neuronxcc"}
+    found: list[Carried] = []
+    for function in source.reachable(kernel):
+        for loop in ast.walk(function):
+            if isinstance(loop, ast.For) and _is_affine(loop.iter):
+                for name in sorted(_tiles(function, loop, spelled)):
+                    line = _rebound(loop, name)
+                    if line:
+                        found.append(Carried(name, loop.lineno, line))
+    return tuple(found)
+
+
+def _tiles(function: ast.FunctionDef, loop: ast.For, spelled: set[str]) -> set[str]:
+    """The names that a function binds before a loop to what a call of NKI gives, and to nothing else there."""
+    tiles: set[str] = set()
+    others: set[str] = set()
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or node.lineno >= loop.lineno:
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                made = isinstance(node.value, ast.Call) and _gives_tile(_dotted(node.value.func), spelled)
+                (tiles if made else others).add(target.id)
+    return tiles - others
+
+
+def _gives_tile(called: str, spelled: set[str]) -> bool:
+    root, _, rest = called.partition(".")
+    return root in spelled and bool(rest) and rest.split(".")[-1] not in NO_TILES
+
+
+def _rebound(loop: ast.For, name: str) -> int:
+    """The line that first binds a name which was read before it in a loop's body; 0 where none does."""
+    read = False
+    for kind, line in _events(loop.body, name):
+        if kind == "write":
+            return line if read else 0
+        read = True
+    return 0
+
+
+def _events(body: list[ast.stmt], name: str) -> Iterator[tuple[str, int]]:
+    """The reads and bindings of a name in statements, in order; of an assignment its value comes first."""
+    for node in body:
+        if isinstance(node, ast.Assign):
+            if _reduces(node.value) or _copies(node.value, name):
+                continue
+            if _mentions(node.value, name):
+                yield "read", node.lineno
+            if any(
+                isinstance(item, ast.Name) and item.id == name and isinstance(item.ctx, ast.Store)
+                for target in node.targets
+                for item in ast.walk(target)
+            ):
+                yield "write", node.lineno
+        elif isinstance(node, ast.AugAssign):
+            if _mentions(node.value, name):
+                yield "read", node.lineno
+        elif isinstance(node, ast.For | ast.While | ast.If | ast.With):
+            yield from _events([*node.body, *getattr(node, "orelse", [])], name)
+        elif _mentions(node, name):
+            yield "read", node.lineno
+
+
+def _copies(node: ast.expr, name: str) -> bool:
+    """True for a copy of the tile of that name, perhaps in another dtype: done again, it changes nothing."""
+    if not isinstance(node, ast.Call) or _dotted(node.func).split(".")[-1] not in ("copy", "tensor_copy"):
+        return False
+    return bool(node.args) and isinstance(node.args[0], ast.Name) and node.args[0].id == name
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(isinstance(item, ast.Name) and item.id == name for item in ast.walk(node))
 
 
 def _rewritten(function: ast.FunctionDef, loop: ast.For) -> Iterator[tuple[str, int]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.checks.allocation import Placed, allocate
 from nkireview.checks.chains import Chains, chains
 from nkireview.checks.counts import loop_trips
+from nkireview.checks.locality import Locality, locality
+from nkireview.checks.races import Races, races
 from nkireview.checks.space import Space, space
 from nkireview.checks.traffic import Traffic, traffic
 from nkireview.checks.transfers import Transfers, transfers
@@ -27,7 +30,8 @@ from nkireview.schedule.uses import Uses, uses
 class Survey:
     """What a Program's text alone says of its speed; no figure here is a time that was scheduled or measured.
 
-    `space`: SBUF and PSUM of each core. `moves`: DMAs as rows, `traffic`: what they move against what is needed.
+    `space`: SBUF and PSUM of each core, `placed`: where their buffers lie. `moves`: DMAs as rows, `traffic`: what they
+    move against what is needed.
     `work`: compute instructions as rows. `uses`: every operand as a row, `stored`: the places they stand for.
     """
 
@@ -37,13 +41,23 @@ class Survey:
     work: Work
     uses: Uses
     stored: Storage
+    placed: tuple[Placed, ...]
     times: NDArray[np.float64]
     """How often device-side loops run each instruction."""
+    program: Program = field(repr=False)
+    hardware: Hardware = field(repr=False)
+    races: Races
+    """What the cores of a launch do to one place without an order."""
 
     @cached_property
     def chains(self) -> Chains:
         """Results that go straight from one instruction into another."""
         return chains(self.uses, self.stored)
+
+    @cached_property
+    def locality(self) -> Locality:
+        """What lines move between memories, against the least that has to be moved."""
+        return locality(self.program, self, self.hardware)
 
 
 def survey(
@@ -66,7 +80,11 @@ def survey(
         work=work(scope, rows, times),
         uses=used,
         stored=stored,
+        placed=allocate(program, stored, hardware, used),
         times=times,
+        program=program,
+        hardware=hardware,
+        races=races(scope, stored, used, trips),
     )
 
 

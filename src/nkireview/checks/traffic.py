@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.checks.extent import Extents
+from nkireview.checks.reloads import Reloads, reloads
 from nkireview.checks.transfers import Transfers
 from nkireview.program.interning import Ints, intern, members
 from nkireview.program.prints import prints
@@ -20,9 +20,9 @@ from nkireview.schedule.uses import Uses
 class Loaded:
     """Loads of one HBM buffer by one stream; `rows` are rows of the transfers.
 
-    `needed` is how many different bytes they touch, None where the addresses are known only on the device; `repeats`
-    are the rows that load nothing but what an earlier row with the same access loaded. `spread` is how often one load
-    moves each byte that it touches: 128 where it copies a row to all partitions.
+    `needed` is how many bytes they bring that the core did not have: different ones, and those that were changed since;
+    None where some address is made on the device. `repeats` are the rows that bring no such byte. `spread` is how often
+    one load moves each byte that it touches: 128 where it copies a row to all partitions.
     """
 
     buffer: int
@@ -54,7 +54,8 @@ class Traffic:
     """What a Program moves over HBM.
 
     `unread`: buffers that are stored to, are no output and no argument, and are never read. `round_trips`: such
-    buffers that a stream both stores and loads, in the same layout. `copies`: rows of HBM-to-HBM transfers.
+    buffers of which a core loads what it stored itself, in the same layout, while none loads what another stored.
+    `copies`: rows of HBM-to-HBM transfers. `reloads`: the loads one by one.
     """
 
     loaded: tuple[Loaded, ...]
@@ -62,6 +63,7 @@ class Traffic:
     unread: tuple[int, ...]
     round_trips: tuple[int, ...]
     copies: Ints
+    reloads: Reloads
 
     @property
     def load_bytes(self) -> float:
@@ -83,6 +85,7 @@ def traffic(program: Program, moves: Transfers, used: Uses) -> Traffic:
     """The traffic of a Program."""
     extents = Extents(program)
     private = _private(program)
+    again = reloads(program, moves, used)
     read = np.zeros(program.columns.buffers, bool)
     read[used.buffer[used.reads]] = True
     stored = tuple(
@@ -91,7 +94,7 @@ def traffic(program: Program, moves: Transfers, used: Uses) -> Traffic:
     )
     return Traffic(
         loaded=tuple(
-            _loaded(program, moves, extents, buffer, stream, rows)
+            _loaded(moves, again, buffer, stream, rows)
             for (buffer, stream), rows in _groups(
                 moves, np.flatnonzero(moves.loads), (moves.source, moves.stream)
             )
@@ -99,9 +102,12 @@ def traffic(program: Program, moves: Transfers, used: Uses) -> Traffic:
         stored=stored,
         unread=tuple(item.buffer for item in stored if private[item.buffer] and not read[item.buffer]),
         round_trips=tuple(
-            item.buffer for item in stored if private[item.buffer] and _returns(program, moves, item.buffer)
+            item.buffer
+            for item in stored
+            if private[item.buffer] and _returns(program, moves, again, item.buffer)
         ),
         copies=np.flatnonzero(moves.loads & moves.stores),
+        reloads=again,
     )
 
 
@@ -117,36 +123,19 @@ def _groups(moves: Transfers, rows: Ints, keys: tuple[Ints, ...]) -> list[tuple[
     ]
 
 
-def _loaded(
-    program: Program, moves: Transfers, extents: Extents, buffer: int, stream: int, rows: Ints
-) -> Loaded:
-    accesses = moves.source_access[rows]
-    _, first = np.unique(accesses, return_index=True)
-    again = np.ones(len(rows), bool)
-    again[first] = False
-    again &= ~np.isin(
-        accesses, [number for number in np.unique(accesses).tolist() if _moving(program, number)]
+def _loaded(moves: Transfers, again: Reloads, buffer: int, stream: int, rows: Ints) -> Loaded:
+    moved = moves.bytes[rows] * moves.times[rows]
+    once = float((moved / again.copies[rows]).sum())
+    known = bool(again.known[rows].all())
+    return Loaded(
+        buffer=buffer,
+        stream=stream,
+        rows=rows,
+        bytes=float(moved.sum()),
+        needed=round(float(again.fresh[rows].sum())) if known else None,
+        repeats=rows[again.known[rows] & (again.fresh[rows] == 0)],
+        spread=float(moved.sum()) / once if once else 1.0,
     )
-    total = _bytes(moves, rows)
-    once = float((moves.bytes[rows] * moves.times[rows] / _copies(program, accesses)).sum())
-    spread = total / once if once else 1.0
-    return Loaded(buffer, stream, rows, total, extents.distinct(accesses), rows[again], spread)
-
-
-def _moving(program: Program, access: int) -> bool:
-    """True where an access may be other elements each time."""
-    return program.access(access).index is not None
-
-
-def _copies(program: Program, accesses: Ints) -> Ints:
-    """How often each access touches every element of its own: the sizes of its axes without a stride."""
-    held, of = np.unique(accesses, return_inverse=True)
-    counts = [
-        math.prod(count for stride, count in program.access(number).pattern if stride == 0)
-        for number in held.tolist()
-    ]
-    found: Ints = np.maximum(np.array(counts, np.int64), 1)[of.reshape(-1)]
-    return found
 
 
 def _private(program: Program) -> NDArray[np.bool_]:
@@ -159,13 +148,11 @@ def _private(program: Program) -> NDArray[np.bool_]:
     return found
 
 
-def _returns(program: Program, moves: Transfers, buffer: int) -> bool:
-    """True where one stream stores a buffer from chip and loads it again, partition for partition alike."""
+def _returns(program: Program, moves: Transfers, again: Reloads, buffer: int) -> bool:
+    """True where cores store a buffer from chip and load their own bytes again, partition for partition alike."""
     into = np.flatnonzero((moves.target == buffer) & ~moves.loads)
     out = np.flatnonzero((moves.source == buffer) & ~moves.stores)
-    if not (len(into) and len(out)):
-        return False
-    if len(np.unique(np.concatenate([moves.stream[into], moves.stream[out]]))) != 1:
+    if not (len(into) and again.returned[out].any()) or again.others[out].any():
         return False
     steps = [
         {_partition_step(program, access) for access in np.unique(accesses).tolist()}

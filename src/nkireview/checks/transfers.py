@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.isa import dtypes
 from nkireview.isa.enums import Engine
-from nkireview.isa.row import Row
+from nkireview.isa.row import Flow, Row
+from nkireview.program.access import Access
 from nkireview.program.call import Tile
 from nkireview.program.contiguity import contiguous_run
-from nkireview.program.interning import Ints, by_opcode
+from nkireview.program.footprint import ENUMERATED, allowed
+from nkireview.program.interning import Ints, by_opcode, intern, members
 from nkireview.program.placement import merge
 from nkireview.program.program import Program
 from nkireview.program.scope import Calls, Scope, distinct_calls
@@ -27,11 +30,12 @@ class Transfers:
     """DMAs in program order; what ranks exchange is not among them.
 
     `source` and `target` are buffers, `source_access` and `target_access` what is touched of them; `loads` and `stores`
-    mark those from and to HBM. `bytes` is what one execution reads, `times` how often device-side loops run it.
-    `run`: bytes of the contiguous pieces, the shorter of both ends. `partitions` of the on-chip end, 0 where both are
-    in HBM. `strided`: neighbours at the HBM end lie apart in memory. `crossed`: strided, and elements that are
-    neighbours in HBM are moved along another axis, so it transposes. `casts`: the two dtypes differ. `stream` numbers
-    the program's streams.
+    mark those from and to HBM. `bytes` is what one execution reads, without what bounds leave out at either end,
+    `times` how often device-side loops run it. `run`: bytes of the contiguous pieces, the shorter of both ends; a row
+    that an index tile names is a piece. `partitions` of the on-chip end, 0 where both are in HBM. `strided`:
+    neighbours at the HBM end lie apart in memory. `crossed`: strided, and elements that are neighbours in HBM are
+    moved along another axis, so it transposes. `transposes`: the instruction is a transpose. `casts`: the two dtypes
+    differ. `stream` numbers the program's streams.
     """
 
     instruction: Ints
@@ -48,6 +52,7 @@ class Transfers:
     partitions: Ints
     strided: Flags
     crossed: Flags
+    transposes: Flags
     casts: Flags
     times: Floats
 
@@ -85,12 +90,16 @@ def transfers(scope: Scope, rows: Mapping[str, Row], times: Floats) -> Transfers
         for source, read in enumerate(opcode.operands):
             for target, write in enumerate(opcode.operands):
                 if not roles[read].writes and roles[write].writes:
-                    parts.append(_pairs(program, calls, facts, source, target))
+                    part = _pairs(program, calls, facts, source, target)
+                    part["transposes"] = np.full(len(part["instruction"]), row.flow[write] is Flow.transpose)
+                    parts.append(part)
     parts = parts or [_NOTHING]
     made = {name: np.concatenate([part[name] for part in parts]) for name in _NOTHING}
     order = np.argsort(made["instruction"], kind="stable")
     made = {name: column[order] for name, column in made.items()}
     instruction = made["instruction"]
+    # what several sources make is stored once
+    made["stores"][1:] &= (instruction[1:] != instruction[:-1]) | (made["target"][1:] != made["target"][:-1])
     stops = np.array([stream.stop for stream in program.streams], np.int64)
     return Transfers(
         **made,
@@ -100,12 +109,51 @@ def transfers(scope: Scope, rows: Mapping[str, Row], times: Floats) -> Transfers
     )
 
 
+ELEMENTWISE = 128
+"""Least number of single elements of a tensor that are moved for it to count as a transpose."""
+
+
+def alike(moves: Transfers, rows: Ints) -> list[Ints]:
+    """Rows of the transfers that load from, or store to, one HBM buffer in pieces of one size."""
+    keys = [moves.hbm_buffer, moves.stream, moves.loads, moves.run, moves.bytes, moves.partitions]
+    classes = intern([key[rows] for key in keys], len(rows))
+    return [rows[part] for part in members(classes.of, len(classes))]
+
+
+def element_bytes(program: Program, moves: Transfers, rows: Ints) -> Ints:
+    """Bytes of an element at the HBM end of each transfer, at least 1."""
+    bits = np.array([dtypes.BY_NAME[name].bits for name in program.dtypes], np.int64)
+    found: Ints = np.maximum(bits[program.columns.access_dtype[moves.hbm[rows]]] // 8, 1)
+    return found
+
+
+def neighbours(program: Program, moves: Transfers, rows: Ints, step: Ints) -> Flags:
+    """Which of some like transfers begin `step` elements after another of them ends or begins."""
+    base = program.columns.access_base[moves.hbm[rows]]
+    found: Flags = np.isin(base + step, base) | np.isin(base, base + step)
+    return found
+
+
+def elementwise(program: Program, moves: Transfers) -> Flags:
+    """Transfers that move single elements which lie apart in HBM and whose neighbours are moved too."""
+    found = np.zeros(len(moves), bool)
+    single = np.flatnonzero(moves.strided)
+    single = single[moves.run[single] <= element_bytes(program, moves, single)]
+    for rows in alike(moves, single):
+        size = float(element_bytes(program, moves, rows)[0])
+        elements = float((moves.bytes * moves.times)[rows].sum()) / size
+        dense = moves.crossed[rows] | neighbours(program, moves, rows, np.ones(len(rows), np.int64))
+        if elements >= ELEMENTWISE:
+            found[rows] = dense
+    return found
+
+
 _NOTHING: dict[str, Any] = {
     **dict.fromkeys(
         ("instruction", "source", "target", "source_access", "target_access", "bytes", "run", "partitions"),
         np.zeros(0, np.int64),
     ),
-    **dict.fromkeys(("loads", "stores", "strided", "crossed", "casts"), np.zeros(0, bool)),
+    **dict.fromkeys(("loads", "stores", "strided", "crossed", "transposes", "casts"), np.zeros(0, bool)),
 }
 
 
@@ -128,7 +176,7 @@ def _pairs(program: Program, calls: Calls, facts: _Views, source: int, target: i
         "target_access": accesses[:, 1],
         "loads": ~chip[:, 0],
         "stores": ~chip[:, 1],
-        "bytes": facts.bytes[views[:, 0]],
+        "bytes": facts.elements[views].min(axis=1) * facts.bits[views[:, 0]] // 8,
         "run": run,
         "partitions": partitions,
         "strided": strided,
@@ -143,11 +191,19 @@ class _Views:
     def __init__(self, scope: Scope) -> None:
         tiles = scope.tiles
         self.run = np.array([contiguous_run(tile) for tile in tiles], np.int64)
-        self.bytes = np.array([tile.access.size * tile.bits // 8 for tile in tiles], np.int64)
+        self.elements = np.array([_elements(tile.access) for tile in tiles], np.int64)
+        self.bits = np.array([tile.bits for tile in tiles], np.int64)
         self.on_chip = np.array([tile.on_chip for tile in tiles], bool)
         self.partitions = np.array([tile.access.partitions for tile in tiles], np.int64)
         self.strided = np.array([_strided(tile) for tile in tiles], bool)
         self.crossed = np.array([_crossed(tile) for tile in tiles], bool)
+
+
+def _elements(access: Access) -> int:
+    """The elements of an access that its bounds let through."""
+    if not access.bounds or access.size > ENUMERATED:
+        return access.size
+    return int(np.count_nonzero(allowed(access)))
 
 
 def _strided(tile: Tile) -> bool:

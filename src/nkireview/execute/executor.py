@@ -39,6 +39,7 @@ def execute(
     rows: Mapping[str, Row] = ROWS,
     limit: int = LIMIT,
     turns: bool = False,
+    first: int = 0,
     trusting: bool = False,
     unrounded: Collection[int] = (),
 ) -> Execution:
@@ -49,13 +50,13 @@ def execute(
     instructions draw from. rounding: ``storage`` rounds each result to its buffer's dtype; ``off``, which needs
     float64, keeps all floats unrounded. rows: the instruction table. limit: executed instructions after which loops
     end. turns: cores execute an instruction each in turn, as side by side; else each goes on until it meets the others,
-    which shows barriers that are missing. trusting: an undefined index is noted, and taken as its tile holds it.
-    unrounded: buffers of floats on chip that keep the compute dtype whatever `rounding` says, where no access reads
-    them as another dtype and no address is given.
+    which shows barriers that are missing. first: the core that begins, the others follow in turn. trusting: an
+    undefined index is noted, and taken as its tile holds it. unrounded: buffers of floats on chip that keep the compute
+    dtype whatever `rounding` says, where no access reads them as another dtype and no address is given.
 
     An instruction without a meaning (unknown row, out of bounds, sizes that differ, an undefined index or register,
     peers that never come) is a fault: it is skipped and what it would have written is undefined. Raise ValueError for
-    arguments that do not fit the parameters.
+    arguments that do not fit the parameters, or a core that does not run.
     """
     found = execute_ranks(
         program,
@@ -67,6 +68,7 @@ def execute(
         rows=rows,
         limit=limit,
         turns=turns,
+        first=first,
         trusting=trusting,
         unrounded=unrounded,
     )
@@ -84,6 +86,7 @@ def execute_ranks(
     rows: Mapping[str, Row] = ROWS,
     limit: int = LIMIT,
     turns: bool = False,
+    first: int = 0,
     trusting: bool = False,
     unrounded: Collection[int] = (),
 ) -> tuple[Execution, ...]:
@@ -99,6 +102,9 @@ def execute_ranks(
         raise ValueError("rounding is off, which needs compute=float64")
     if limit < 1:
         raise ValueError(f"limit is {limit}, expected at least 1 instruction")
+    cores = 1 + max((stream.core for stream in program.streams), default=0)
+    if not 0 <= first < cores:
+        raise ValueError(f"first is {first}, expected a core of the launch, 0 to {cores - 1}")
     ranks = len(arguments_per_rank)
     if not ranks:
         raise ValueError("arguments_per_rank is empty, expected the arguments of at least one rank")
@@ -106,7 +112,19 @@ def execute_ranks(
         _check(program, arguments, formats, f"rank {rank}: " if ranks > 1 else "")
     machines = [
         Machine(
-            program, arguments, formats, poison, seed, rows, limit, turns, trusting, rank, ranks, unrounded
+            program,
+            arguments,
+            formats,
+            poison,
+            seed,
+            rows,
+            limit,
+            turns,
+            first,
+            trusting,
+            rank,
+            ranks,
+            unrounded,
         )
         for rank, arguments in enumerate(arguments_per_rank)
     ]

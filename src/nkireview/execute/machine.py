@@ -44,6 +44,7 @@ class Machine:
         rows: Mapping[str, Row],
         limit: int,
         turns: bool,
+        first: int,
         trusting: bool,
         rank: int,
         ranks: int,
@@ -88,10 +89,10 @@ class Machine:
         for number, loop in enumerate(program.loops):
             self._inside[loop.parent].append(number)
         self.cores = 1 + max((stream.core for stream in program.streams), default=0)
-        self._by_turns = turns and self.cores > 1
+        self._by_turns, self._first = turns and self.cores > 1, first
 
     def tasks(self) -> list[Task]:
-        """The streams, in program order."""
+        """The streams, those of the first core first, each core's in program order."""
         cores: dict[int, Core] = {}
         latest: dict[int, Task] = {}
         found = []
@@ -103,7 +104,7 @@ class Machine:
             task = Task(self, core, run, (stream.start, stream.stop), latest.get(stream.core))
             latest[stream.core] = task
             found.append(task)
-        return found
+        return sorted(found, key=lambda task: (task.core.number - self._first) % self.cores)
 
     def result(self) -> Execution:
         """Outputs, faults and written parameters."""

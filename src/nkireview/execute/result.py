@@ -35,6 +35,8 @@ class Fault:
         "psum accumulate after value init",
         "out of bounds",
         "duplicate indices",
+        "duplicate scatter",
+        "duplicate scatter to a spare row",
         "undefined index",
         "undefined register",
         "deadlock",
@@ -46,6 +48,10 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in self.KINDS:
             raise ValueError(f"fault kind {self.kind!r} is not one of {', '.join(self.KINDS)}")
+
+
+CONTESTED = frozenset({"duplicate scatter", "duplicate scatter to a spare row"})
+"""Faults after which everything is defined, but for which of some values is the one that stays."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +82,11 @@ class Execution:
     parameters: Mapping[str, NDArray[Any]]
     executed: int
     trips: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def defined(self) -> bool:
+        """True where nothing was undefined; of contested values the last one counts."""
+        return all(fault.kind in CONTESTED for fault in self.faults)
 
 
 class NoMeaningError(Exception):
@@ -118,6 +129,15 @@ class FaultLog:
             self._found[key] = Fault(kind, instruction, place, text)
         else:
             self._found[key] = Fault(kind, found.instruction, place, found.message, found.count + 1)
+
+    def shape(self, access: int) -> tuple[int, ...]:
+        """The shape of the buffer of an access."""
+        return self._program.buffer(self._program.access(access).buffer).shape
+
+    def picked(self, access: int) -> bool:
+        """True where an index tile picks the elements of an access."""
+        extra = self._program.extras.get(access)
+        return extra is not None and extra.index is not None and extra.index.kind == "vector"
 
     def add(self, fault: Fault) -> None:
         """Record a fault that happens once."""

@@ -109,6 +109,11 @@ class Scattered(Operand):
         """See `Operand.places`."""
         return self._at
 
+    @property
+    def shares(self) -> bool:
+        """True where two of the elements lie at one place."""
+        return len(self._kept()) < len(self.taken())
+
     def _units(self, at: Ints) -> Ints:
         split = self.form.split
         return at if split == 1 else at[..., None] + np.arange(split)
@@ -216,12 +221,21 @@ class Rows(Operand):
             return view[self._at]
         return np.moveaxis(np.moveaxis(view, self._axis, 0)[self._at], 0, self._axis)
 
-    def _assign(self, view: NDArray[Any], values: Any) -> None:
+    @property
+    def shares(self) -> bool:
+        """True where two of the parts lie at one place."""
+        return self._parted()[0] is not None
+
+    def _parted(self) -> tuple[Ints | None, Ints]:
+        """Which parts are written, by position and None for all, and where along the axis they lie."""
         if self._apart is None:
             places, last = np.unique(self._at[::-1], return_index=True)
             chosen = None if len(places) == len(self._at) else len(self._at) - 1 - last
             self._apart = (chosen, self._at if chosen is None else places)
-        chosen, places = self._apart
+        return self._apart
+
+    def _assign(self, view: NDArray[Any], values: Any) -> None:
+        chosen, places = self._parted()
         if isinstance(values, np.ndarray):
             values = np.moveaxis(values, self._axis, 0)
             values = values if chosen is None else values[chosen]
@@ -242,6 +256,20 @@ def shared_places(operand: Operand) -> int:
     taken = operand.taken() if isinstance(operand, Scattered) else np.arange(operand.form.size)
     counts = np.unique(operand.places().reshape(-1)[taken], return_counts=True)[1]
     return int(counts[counts > 1].sum())
+
+
+def contested(operand: Operand, values: NDArray[Any]) -> Ints:
+    """The places, ascending, to which different ones of the values go; values: as they are held, one an element."""
+    if not isinstance(operand, Scattered | Rows) or not operand.shares:
+        return np.zeros(0, np.int64)
+    taken = operand.taken() if isinstance(operand, Scattered) else np.arange(operand.form.size)
+    places = operand.places().reshape(-1)[taken]
+    held = np.ascontiguousarray(values.reshape(-1)[taken])
+    bits = held.view(np.uint8).reshape(len(held), -1)
+    order = np.argsort(places, kind="stable")
+    places, bits = places[order], bits[order]
+    differ = (places[1:] == places[:-1]) & np.any(bits[1:] != bits[:-1], axis=1)
+    return np.unique(places[1:][differ])
 
 
 def summed(

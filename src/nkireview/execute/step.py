@@ -14,7 +14,7 @@ from nkireview.execute.formats import Formats
 from nkireview.execute.reader import Values
 from nkireview.execute.registers import NEVER, RegisterFile, holds_register, is_register, registers_in
 from nkireview.execute.result import FaultLog, NoMeaningError
-from nkireview.execute.scattered import restricted
+from nkireview.execute.scattered import contested, restricted
 from nkireview.execute.storage import Mask, Operand, Origin
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Bits, Result, Row
@@ -81,6 +81,8 @@ class Step:
         self.reads = tuple((at, name) for at, name in enumerate(names) if roles[name].reads)
         self.writes = tuple((at, name) for at, name in enumerate(names) if roles[name].writes)
         self.meets = bool(row.meets)
+        # the elements of a DMA are moved in no order
+        self.queued = row.engines.default is Engine.dma
         self.writer = psum.TRANSPOSE if row.name in TRANSPOSES else psum.VALUE
         self.registers = flow.register_use(row, immediates)
         self.given = tuple(
@@ -137,6 +139,8 @@ class Step:
                 result = stored(core, name, result, target)
         except MEANINGLESS as error:
             raise NoMeaningError("no meaning", str(error) or type(error).__name__) from error
+        if self.queued and not target.plain:
+            note_contested(core.log, index, target, result)
         target.put(result)
         self.settle(index, target, None, None)
 
@@ -196,7 +200,10 @@ class Step:
                 if seen.kept:
                     kept = flow.result_mask(self.row, name, target.form.shape, seen.kept, core.values)
                     target = target if kept is None else restricted(target, kept)
-                prepared.append(Write(target, stored(core, name, value, target), mask, origin))
+                held_value = stored(core, name, value, target)
+                if self.queued and not target.plain:
+                    note_contested(core.log, index, target, held_value)
+                prepared.append(Write(target, held_value, mask, origin))
             self._give(core, index, results, masks)
         except MEANINGLESS as error:
             raise NoMeaningError("no meaning", str(error) or type(error).__name__) from error
@@ -276,6 +283,28 @@ def looked_at(index: int, reads: Sequence[tuple[int, str]], operands: Operands) 
             masks[name] = mask
             origin = origin or operand.cell.origin or Origin(index, operand.cell.buffer)
     return Seen(origin, masks, kept)
+
+
+def note_contested(log: FaultLog, index: int, target: Operand, values: NDArray[Any]) -> None:
+    """Note where a scatter through an index tile writes different values to one place.
+
+    A single row at either end of a tensor is what padding is sent to: a kind of its own.
+    """
+    if not log.picked(target.access):
+        return
+    places = contested(target, values)
+    if not len(places):
+        return
+    layout, shape = target.cell.layout, log.shape(target.access)
+    count = shape[0] if shape else 1
+    row = layout.units // count or 1
+    rows = np.unique((places - layout.offset // layout.unit) // row) if not layout.on_chip else places[:0]
+    spare = len(rows) == 1 and count > 1 and int(rows[0]) in (0, count - 1)
+    where = f"row {rows[0]}" if len(rows) else "one place"
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    kind = "duplicate scatter to a spare row" if spare else "duplicate scatter"
+    text = f"indices of one call send different values to {where}{more} of dst: which of them stays is not defined"
+    log.instruction(kind, index, text)
 
 
 def fitted(name: str, values: NDArray[Any], target: Operand) -> NDArray[Any]:

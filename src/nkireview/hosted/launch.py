@@ -44,9 +44,12 @@ TELLING = frozenset(
         "psum accumulate onto undefined",
         "psum accumulate after value init",
         "undefined index",
+        "duplicate scatter",
+        "duplicate scatter to a spare row",
     }
 )
-"""Faults that leave NaN behind and go on, as on the official simulator; all others end the launch."""
+"""Faults that leave NaN behind, or one of several values, and go on, as on the official simulator; all others end the
+launch."""
 _told: set[str] = set()
 
 

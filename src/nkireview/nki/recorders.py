@@ -48,7 +48,7 @@ class NkiInstruction:
         self._index = index
 
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Let this instruction run after the producers, recorded before it and not inside a loop it is outside of.
+        """Let this instruction run after the producers, of the same core and not inside a loop it is outside of.
 
         Returns itself.
         """

@@ -93,7 +93,7 @@ class Trace:
         self._stream = len(self.builder)
 
     def end_core(self, schedule: Schedule = ()) -> None:
-        """End the stream of a core and add the dependencies of a schedule to it.
+        """End the stream of a core and add the dependencies of a schedule to it, in whatever order it names them.
 
         Refusal where a loop was left before its end, or the schedule does not fit.
         """
@@ -157,13 +157,16 @@ class Trace:
         return tuple(each for each in self._loops if each.loop.start <= index and not 0 <= each.stop <= index)
 
     def depend(self, consumer: int, producers: Sequence[int], what: str) -> None:
-        """Let an instruction of this stream run after earlier ones, by the rule that loops set (107)."""
+        """Let an instruction of this stream run after others of it, by the rule that loops set (107).
+
+        One that is recorded later may be a producer: whether the order can be kept shows once all is recorded.
+        """
         around = set(self.around(consumer))
         for producer in producers:
-            if not self._stream <= producer < consumer:
-                raise Refusal(
-                    f"{what}: an instruction can only wait for one recorded before it on the same core"
-                )
+            if producer < self._stream:
+                raise Refusal(f"{what}: an instruction can only wait for one on the same core")
+            if producer == consumer:
+                raise Refusal(f"{what}: an instruction cannot wait for itself")
             if not around.issuperset(self.around(producer)):
                 raise Refusal(
                     f"{what}: the producer lies inside a device-side loop that the consumer is outside of; both must "

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from nkireview.record import OutputResult, ReviewRecord, Run
-from nkireview.report import pictures
+from nkireview.report import memory_map, pictures
 from nkireview.report import text as words
 from nkireview.report.listing import anchors, listings
 from nkireview.rubric.scorecard import EvidenceLink
@@ -27,24 +27,29 @@ def html(record: ReviewRecord, sources: Mapping[str, str]) -> str:
     """The text of review.html; `sources` maps the file names that places use to their text."""
     found = words.numbered(record)
     shown = listings(sources, found[:MOST_FINDINGS])
-    return _page().render(
-        record=record,
-        css=(TEMPLATES / "review.css").read_text(encoding="utf-8"),
-        found=found[:MOST_FINDINGS],
-        left_out=max(0, len(found) - MOST_FINDINGS),
-        listings=shown,
-        anchors=anchors(shown),
-        runs=_outputs(record.runs),
-        times=sorted(record.times, key=lambda time: -time.total_ns),
-        most=MOST_ROWS,
-        most_places=MOST_PLACES,
-        most_times=MOST_TIMES,
+    return (
+        environment()
+        .get_template("review.html.j2")
+        .render(
+            record=record,
+            css=(TEMPLATES / "review.css").read_text(encoding="utf-8"),
+            found=found[:MOST_FINDINGS],
+            left_out=max(0, len(found) - MOST_FINDINGS),
+            listings=shown,
+            anchors=anchors(shown),
+            runs=_outputs(record.runs),
+            times=sorted(record.times, key=lambda time: -time.total_ns),
+            most=MOST_ROWS,
+            most_places=MOST_PLACES,
+            most_times=MOST_TIMES,
+        )
     )
 
 
 @cache
-def _page() -> Template:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates of pages, with what they call."""
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -52,7 +57,7 @@ def _page() -> Template:
         lstrip_blocks=True,
         finalize=_visible,
     )
-    environment.filters.update(
+    made.filters.update(
         duration=words.duration,
         percent=words.percent,
         size=words.size,
@@ -62,10 +67,16 @@ def _page() -> Template:
         score=words.score,
         clip=words.clip,
     )
-    environment.globals.update(
-        words=words, pictures=pictures, evidence=_evidence, tone=_tone, share_of=_share_of, zip=zip
+    made.globals.update(
+        words=words,
+        pictures=pictures,
+        memory_map=memory_map,
+        evidence=_evidence,
+        tone=_tone,
+        share_of=_share_of,
+        zip=zip,
     )
-    return environment.get_template("review.html.j2")
+    return made
 
 
 def _visible(value: Any) -> Any:

@@ -70,7 +70,12 @@ def write(
 
     A file appears only when it is complete; ``review.json`` appears last, so where it stands the others do too.
     """
-    texts = {FILES[name]: form(name, record, sources, paths) for name in FILES}
+    write_texts({FILES[name]: form(name, record, sources, paths) for name in FILES}, folder)
+    return folder / FILES["json"]
+
+
+def write_texts(texts: Mapping[str, str], folder: Path) -> None:
+    """Write texts by file name into a folder, which is made: each whole or not at all, the first one last."""
     folder.mkdir(parents=True, exist_ok=True)
     drafts: list[tuple[Path, Path]] = []
     try:
@@ -82,7 +87,6 @@ def write(
         for draft, _ in drafts:
             draft.unlink(missing_ok=True)
         raise
-    return folder / FILES["json"]
 
 
 def _draft(folder: Path, file: str, text: str) -> Path:

@@ -104,6 +104,7 @@ def _head(record: ReviewRecord) -> str:
         f"- Judged for {escape(words.settings(record))}",
         f"- Legality: {escape(words.legality(record))}",
         f"- Correctness: {escape(words.correctness(record))}",
+        *([f"- Determinism: {escape(words.determinism(record))}"] if record.orders else []),
         f"- Next step: {escape(words.next_step(record))}",
     ]
     return "\n".join(lines)

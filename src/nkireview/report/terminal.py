@@ -148,6 +148,8 @@ class _Screen:
         lines = self._labelled("Legality", legal, self.rest)
         if record.runs or record.counts:
             lines += self._labelled("Correctness", words.correctness(record), self.rest)
+        if record.orders:
+            lines += self._labelled("Determinism", words.determinism(record), 1)
         lines += self._times()
         if self.height is None and record.counts:
             lines += _counts(record.counts)

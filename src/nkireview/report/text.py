@@ -235,6 +235,26 @@ def correctness(record: ReviewRecord) -> str:
     return one_line(text)
 
 
+def determinism(record: ReviewRecord) -> str:
+    """Whether other orders of execution give the same bits, in one sentence; empty where none was considered."""
+    if not record.orders:
+        return ""
+    tried = list(dict.fromkeys(name for item in record.orders for name in item.tried))
+    differing = [each for item in record.orders for each in item.differing]
+    if not tried:
+        return "every legal order gives the same bits: no shared place without an order"
+    if not differing:
+        return one_line(f"the same bits in {_counted(tried, 'other order')}")
+    names = list(dict.fromkeys(each.order for each in differing))
+    rest = "only by rounding" if all(each.within_limits for each in differing) else "beyond the limits"
+    return one_line(f"other bits in {_counted(names, 'order')} of the {len(tried)} tried, {rest}")
+
+
+def _counted(names: Sequence[str], what: str) -> str:
+    """A number of things with their names: ``2 orders (DMAs late, DMAs early)``."""
+    return f"{len(names)} {what}{'s' if len(names) > 1 else ''} ({', '.join(names)})"
+
+
 def correct_outputs(record: ReviewRecord) -> list[OutputResult]:
     """The correct outputs of all runs, those with figures."""
     return [item for run in record.runs for item in run.outputs if item.status == "correct" and item.figures]

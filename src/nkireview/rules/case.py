@@ -187,18 +187,7 @@ class Case:
 
     def label(self, buffer: int) -> str:
         """How a reader knows a buffer."""
-        for path, number in self.program.parameter_buffers:
-            if number == buffer:
-                return path
-        held = self.program.buffer(buffer)
-        for output in self.program.outputs:
-            if self.program.access(output.access).buffer == buffer:
-                return f"output {output.name}"
-        if held.name:
-            return held.name
-        where = self.program.place_text(held.place)
-        memory = {Memory.sbuf: "SBUF tile", Memory.psum: "PSUM tile"}.get(held.memory, "HBM tensor")
-        return f"the {memory} made at {where}" if where else f"{memory} #{buffer}"
+        return label_of(self.program, buffer)
 
     def by_label(self, buffers: Iterable[int]) -> dict[str, list[int]]:
         """Buffers by how a reader knows them: those made at one line are one."""
@@ -233,6 +222,22 @@ def case_of(workload: WorkloadFacts) -> Case | None:
     if any(opcode.name not in ROWS for opcode in workload.program.opcodes):
         return None
     return Case(workload.name, workload.program, workload.survey, workload.timing)
+
+
+def label_of(program: Program, buffer: int) -> str:
+    """How a reader knows a buffer of a program."""
+    for path, number in program.parameter_buffers:
+        if number == buffer:
+            return path
+    held = program.buffer(buffer)
+    for output in program.outputs:
+        if program.access(output.access).buffer == buffer:
+            return f"output {output.name}"
+    if held.name:
+        return held.name
+    where = program.place_text(held.place)
+    memory = {Memory.sbuf: "SBUF tile", Memory.psum: "PSUM tile"}.get(held.memory, "HBM tensor")
+    return f"the {memory} made at {where}" if where else f"{memory} #{buffer}"
 
 
 def in_bytes(count: float) -> str:

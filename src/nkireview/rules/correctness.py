@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.checks.accumulators import broken_chains
 from nkireview.checks.extent import Extents
+from nkireview.checks.pairing import unpaired
 from nkireview.execute import Fault
+from nkireview.execute.result import CONTESTED
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
 from nkireview.program.program import Program
@@ -23,7 +26,8 @@ UNINITIALISED = frozenset({"uninitialised"})
 UNWRITTEN = frozenset({"unwritten output"})
 LEFT = frozenset({"undefined result"})
 OF_OUTPUTS = UNINITIALISED | UNWRITTEN | LEFT | {"not executed"}
-PSUM = frozenset({"psum accumulate onto undefined", "psum accumulate after value init"})
+FILLED = "psum accumulate after value init"
+PSUM = frozenset({"psum accumulate onto undefined", FILLED})
 STEERED = frozenset({"undefined index", "undefined register"})
 DEADLOCK = frozenset({"deadlock"})
 ENDLESS = frozenset({"endless loop"})
@@ -40,6 +44,7 @@ MEANINGLESS = (
     - ENDLESS
     - OUTSIDE
     - TWICE
+    - CONTESTED
 )
 
 
@@ -53,6 +58,51 @@ def _fault(wanted: frozenset[str]) -> Callable[[WorkloadFacts], Iterator[Draft]]
                 yield Draft(fault.message, (place,) if place else (), times, facts.name)
 
     return find
+
+
+def _accumulated(facts: WorkloadFacts) -> Iterator[Draft]:
+    """Both lines where something else than a matmul wrote what a matmul adds to."""
+    program = facts.program
+    for fault in facts.faults:
+        if fault.kind not in PSUM:
+            continue
+        message, place, before = fault.message, program.place_text(fault.place) if program else "", ""
+        written = _filled(facts, fault.instruction) if fault.kind == FILLED else None
+        if program is not None and written is not None:
+            before = program.place_text(int(program.columns.place[written]))
+            name = program.opcodes[program.columns.opcode[written]].name
+            message = f"{message}; {name} wrote it ({before})" if before else message
+        yield Draft(message, distinct((place, before)), fault.count, facts.name)
+
+
+def _filled(facts: WorkloadFacts, matmul: int) -> int | None:
+    """The last instruction before a matmul that wrote some of its destination, and is no matmul."""
+    program, survey = facts.program, facts.survey
+    if program is None or survey is None:
+        return None
+    used = survey.uses
+    target = used.where((used.instruction == matmul) & used.writes)
+    matmuls = [number for number, row in enumerate(program.opcodes) if row.name.startswith("nc_matmul")]
+    rows = np.flatnonzero(used.writes & (used.instruction < matmul) & np.isin(used.buffer, target.buffer))
+    rows = rows[~np.isin(program.columns.opcode[used.instruction[rows]], matmuls)]
+    low, high = program.access(int(target.access[0])).extent
+    for row in rows[::-1].tolist():
+        least, most = program.access(int(used.access[row])).extent
+        if least <= high and low <= most:
+            return int(used.instruction[row])
+    return None
+
+
+def _meaningless(facts: WorkloadFacts) -> Iterator[Draft]:
+    """All but those of an exchange between cores that does not fit, which is told of with both its lines."""
+    faults = [fault for fault in facts.faults if fault.kind in MEANINGLESS]
+    found = unpaired(facts.program, ROWS) if facts.program and faults else ()
+    told = {instruction for each in found for instruction in (each.sends, each.takes)}
+    kept = [fault for fault in faults if fault.instruction not in told]
+    # what an output lacks names no instruction but in words
+    if told and all(fault.kind == "not executed" for fault in kept):
+        kept = []
+    yield from _fault(MEANINGLESS)(replace(facts, faults=kept))
 
 
 def _broken(facts: WorkloadFacts) -> Iterator[Draft]:
@@ -199,6 +249,7 @@ RULES = (
         each(_fault(UNINITIALISED)),
         citation="aws-neuron-sdk nki/guides/nki_simulator.rst:212-243",
         suppresses=frozenset({"NKR020", "NKR021"}),
+        causes=frozenset({"NKR012"}),
         change="Load or memset the whole tile, or read only the part that was written.",
     ),
     Rule(
@@ -222,7 +273,7 @@ RULES = (
         "accumulate=True is defined only after a matmul with accumulate=False wrote the location. On "
         "NeuronCore-v2 and "
         "-v3 a memset or copy does not count; a plain NumPy simulation still gives the right number.",
-        each(_fault(PSUM)),
+        each(_accumulated),
         citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:541-555",
         suppresses=frozenset({"NKR020", "NKR021"}),
         change="Give the first matmul accumulate=False (or leave it out) and drop the memset.",
@@ -237,7 +288,7 @@ RULES = (
         "Operands whose element counts differ, or an operator and numbers that do not go together: "
         "the instruction was "
         "left out of the execution.",
-        each(_fault(MEANINGLESS)),
+        each(_meaningless),
         suppresses=frozenset({"NKR010", "NKR011", "NKR020", "NKR021"}),
         change="Give operands of equal element counts, and operators and numbers that the instruction takes.",
     ),
@@ -267,7 +318,7 @@ RULES = (
         "different places. On hardware the launch hangs until a timeout.",
         each(_fault(DEADLOCK)),
         citation="aws-neuron-sdk nki/get-started/about/lnc.rst:139-148",
-        suppresses=_AFTER,
+        suppresses=_AFTER | {"NKR026"},
         change="Let every core and rank reach the same barriers, sends and collectives in the same order: outside of "
         "branches on nl.program_id or the rank.",
     ),
@@ -359,7 +410,12 @@ RULES = (
                 "NKR019",
                 "NKR023",
                 "NKR024",
+                "NKR025",
+                "NKR026",
+                "NKR027",
+                "NKR028",
                 "NKR032",
+                "NKR033",
                 "NKR050",
                 "NKR060",
                 "NKR061",

@@ -65,6 +65,33 @@ class Unreached:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """An output of which `order` gives other bits than the ordinary order of execution.
+
+    `index`: the element that differs most, a value that is wrong or undefined before others; `first` is what it holds
+    in the ordinary order and `second` in the other, NaN where it is undefined. `elements`: how many differ. `within`:
+    the output keeps within its limits in both orders. `places`: the lines of what may be to blame, where that is known.
+    """
+
+    output: str
+    index: tuple[int, ...]
+    first: float
+    second: float
+    order: str
+    elements: int
+    within: bool = False
+    places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Other orders that a workload was executed in, by name, and what differs; nothing tried: nothing can differ."""
+
+    tried: tuple[str, ...] = ()
+    differing: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True)
 class WorkloadFacts:
     """Facts of one workload."""
 
@@ -81,6 +108,8 @@ class WorkloadFacts:
     timing: Timing | None = None
     survey: Survey | None = None
     """Space, traffic and how full the engines are; None without a Program."""
+    orders: Orders | None = None
+    """None where no other order was considered."""
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from nkireview import hardware
-from nkireview.checks.space import Space
+from nkireview.checks.changes import Change
+from nkireview.checks.space import Held, Space
 from nkireview.checks.traffic import Loaded
 from nkireview.isa.enums import Memory
+from nkireview.isa.release import LEGACY, Release
 from nkireview.program.interning import Ints
 from nkireview.program.program import MEMORIES, Program
 from nkireview.rules.case import Case, in_bytes, in_time, scheduled, share
@@ -21,6 +22,8 @@ from nkireview.rules.rule import Draft, Rule, each
 
 RELOADED = 1.5
 """Least number of times that a buffer is loaded over for it to count as re-loaded."""
+SHOWN = 4
+"""Kinds of buffers that a finding names."""
 _PERF = "aws-neuron-sdk nki/deep-dives/nki_perf_guide.rst"
 
 
@@ -53,25 +56,115 @@ def _overfull(memory: Memory) -> object:
     def find(facts: WorkloadFacts) -> Iterator[Draft]:
         program = facts.program
         for space in _spaces(facts, memory):
-            if space.packed <= space.usable or space.crowds or program is None:
+            if space.packed <= space.usable or space.crowds or _hopeless(space) or program is None:
                 continue
             place = program.place_text(int(program.columns.place[space.peak_at]))
-            kinds = Counter((held.bytes, held.label) for held in space.alive)
-            largest = ", ".join(
-                f"{f'{times} x ' if times > 1 else ''}{size} B of {label}"
-                for (size, label), times in list(kinds.items())[:4]
-            )
-            core = f" of core {space.core}" if program.header.lnc > 1 else ""
+            needed = ""
+            if space.bound is not None and 2 * space.bound.bytes > space.usable:
+                where = program.place_text(int(program.columns.place[space.bound.instruction]))
+                needed = f"; whatever the order, {space.bound.bytes} are needed at {where}"
             yield Draft(
-                f"{space.memory.name.upper()}{core} holds {space.packed} bytes a partition in program order, "
-                f"{space.usable} are usable ({place}); largest: {largest}",
+                f"{_name(space, program)} holds {space.packed} bytes a partition in program order, "
+                f"{space.usable} are usable, {space.packed - space.usable} too many ({place}); alive: "
+                f"{_listed(space.alive)}{needed}",
                 tuple(dict.fromkeys([place, *(held.place for held in space.alive if held.place)])),
                 workload=facts.name,
                 group=space.memory.name,
                 severity=Severity.minor if space.packed <= _physical(program, space) else Severity.major,
+                change=_change(space.change, memory),
             )
 
     return find
+
+
+def _hopeless(space: Space) -> bool:
+    """True where no order of the program fits."""
+    return space.bound is not None and space.bound.bytes > space.usable
+
+
+def _name(space: Space, program: Program) -> str:
+    core = f" of core {space.core}" if program.header.lnc > 1 else ""
+    return f"{space.memory.name.upper()}{core}"
+
+
+def _listed(alive: Sequence[Held]) -> str:
+    """Buffers in words, those made at one line with one size once, those that hold most first."""
+    kinds: dict[tuple[str, int], list[Held]] = {}
+    for held in alive:
+        kinds.setdefault((held.place, held.bytes), []).append(held)
+    groups = sorted(kinds.values(), key=lambda group: -group[0].bytes * group[0].partitions * len(group))
+    words = []
+    for group in groups[:SHOWN]:
+        first, names = group[0], {held.name for held in group}
+        label = f"{first.name} ({first.place})" if names == {first.name} and first.name else ""
+        times = f"{len(group)} x " if len(group) > 1 else ""
+        words.append(f"{times}{first.bytes} B of {label or first.unnamed}")
+    rest = sum(len(group) for group in groups[SHOWN:])
+    return ", ".join(words) + (f", and {rest} smaller" if rest else "")
+
+
+def _change(change: Change | None, memory: Memory, *, reordered: bool = True) -> str:
+    """The smallest change in words, "" for none; `reordered`: another order of the program may help."""
+    if change is None:
+        return ""
+    one = change.tiles == 1
+    each = "" if one else " each"
+    tiles = f"the tile made at {change.place}" if one else f"the {change.tiles} tiles made at {change.place}"
+    if change.kind == "narrower":
+        return f"make {tiles} bfloat16 instead of float32: {change.bytes // 2} B a partition less{each}"
+    if change.kind == "shorter":
+        left = change.bytes - change.cut
+        return f"shorten {tiles} by {change.cut} B a partition{each}, to {left} B"
+    start = f"of {tiles}, {change.bytes} B a partition each, keep no more than {change.keep} alive at once"
+    if not reordered:
+        return f"{start}: load or compute the others again when they are needed, or split the work before this point"
+    if memory is Memory.psum:
+        return f"{start}: copy each to SBUF as soon as its last matmul is done, before the next ones start"
+    return f"{start}: load or make one when it is needed, and use it up before the next"
+
+
+def _impossible(facts: WorkloadFacts) -> Iterator[Draft]:
+    program = facts.program
+    for space in _spaces(facts):
+        bound = space.bound
+        if bound is None or not _hopeless(space) or space.crowds or program is None:
+            continue
+        place = program.place_text(int(program.columns.place[bound.instruction]))
+        opcode = program.opcodes[program.columns.opcode[bound.instruction]].name
+        yield Draft(
+            f"no order fits: at {opcode} ({place}) {bound.bytes} bytes a partition of {_name(space, program)} are "
+            f"alive whatever the order, {space.usable} are usable: {_listed(bound.alive)}",
+            tuple(dict.fromkeys([place, *(held.place for held in bound.alive if held.place)])),
+            workload=facts.name,
+            group=space.memory.name,
+            change=_change(bound.change, space.memory, reordered=False),
+        )
+
+
+def _mixed(facts: WorkloadFacts) -> Iterator[Draft]:
+    program = facts.program
+    if facts.survey is None or program is None:
+        return
+    own = [placed for placed in facts.survey.placed if placed.explicit]
+    free = [placed for placed in facts.survey.placed if not placed.explicit]
+    if not own or not free:
+        return
+    words, places = [], []
+    for kind in (own, free):
+        memories = sorted({placed.memory.name.upper() for placed in kind}, reverse=True)
+        buffer = program.buffer(kind[0].buffer)
+        place = program.place_text(buffer.place)
+        places.append(place)
+        words.append(
+            f"{len(kind)} of {' and '.join(memories)} (such as {buffer.name or 'the one'} made at {place})"
+        )
+    yield Draft(
+        f"the kernel gives addresses to {words[0]}, and leaves {words[1]} to the compiler",
+        tuple(dict.fromkeys(place for place in places if place)),
+        len(free),
+        workload=facts.name,
+        severity=Severity.minor if Release.parse(program.header.release) == LEGACY else Severity.note,
+    )
 
 
 def _physical(program: Program, space: Space) -> int:
@@ -480,6 +573,21 @@ RULES = (
         change="move one of them, or read the first for the last time before the second is written",
     ),
     Rule(
+        "NKR104",
+        "No order of the program fits in memory",
+        Severity.blocker,
+        _MEMORY,
+        Evidence.traced,
+        "At the instruction named, each of these buffers holds a value that something before it had to write and that "
+        "it, or something after it, reads. Together they exceed the partitions, so moving instructions cannot make "
+        "it fit, and NKI kernels have no promise of a spill. The legacy compiler spills to HBM, so that there it is a "
+        "note.",
+        each(_impossible),
+        citation="aws-neuron-sdk nki/get-started/about/memory-hierarchy-overview.rst:86",
+        change="keep fewer or smaller tiles: load or compute them again when they are needed, or split the work",
+        legacy_cap=Severity.note,
+    ),
+    Rule(
         "NKR105",
         "Data is loaded again although it has not changed",
         Severity.major,
@@ -489,7 +597,7 @@ RULES = (
         "the arithmetic intensity, so the engines wait for DMAs that bring nothing new.",
         scheduled(_reloaded),
         citation=f"{_PERF}:75-110",
-        suppresses=frozenset({"NKR121", "NKR163"}),
+        suppresses=frozenset({"NKR121", "NKR126", "NKR163"}),
     ),
     Rule(
         "NKR106",
@@ -500,6 +608,7 @@ RULES = (
         "Between two steps of one kernel the data can stay in SBUF. A trip through HBM costs two DMAs and their "
         "latency of about 2 us each.",
         scheduled(_round_trip),
+        suppresses=frozenset({"NKR126"}),
         citation=f"{_PERF}:117-170",
     ),
     Rule(
@@ -511,6 +620,7 @@ RULES = (
         "The tensor is no output and no argument, and no instruction loads it: the stores only take bandwidth. The "
         "legacy compiler leaves out what nobody uses, so that there it is a note.",
         scheduled(_unread),
+        suppresses=frozenset({"NKR126"}),
         legacy_cap=Severity.note,
         citation=f"{_PERF}:117-140",
     ),
@@ -523,6 +633,7 @@ RULES = (
         "No instruction reads the tile that the DMA fills; it takes bandwidth and SBUF for nothing. The legacy "
         "compiler leaves out what nobody uses, so that there it is a note.",
         scheduled(_unused_load),
+        suppresses=frozenset({"NKR126"}),
         legacy_cap=Severity.note,
         citation=f"{_PERF}:75-110",
     ),
@@ -556,5 +667,18 @@ RULES = (
         "tile for each matmul, and the Tensor engine waits for the bank to be read.",
         scheduled(_added_in_sbuf),
         citation="aws-neuron-sdk nki/api/nki/isa/__init__.py:541-555",
+    ),
+    Rule(
+        "NKR112",
+        "Some buffers on chip have addresses of the kernel's own and others have none",
+        Severity.minor,
+        _MEMORY,
+        Evidence.traced,
+        "The legacy guide to direct allocation asks for all buffers or none: what the compiler places may collide with "
+        "the others. Later compilers are reported to refuse a mixture (NCC_EGCA111), but one of AWS's own kernels for "
+        "NKI 0.3 has one, so that there it is a note.",
+        each(_mixed),
+        citation="aws-neuron-sdk nki/nki_direct_allocation_guide.rst:344-371 (tag v2.26.1)",
+        change="give every buffer of SBUF and PSUM an address, or none of them",
     ),
 )

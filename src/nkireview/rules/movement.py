@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.isa import dtypes
+from nkireview.checks import transfers
 from nkireview.isa.enums import Memory
 from nkireview.isa.row import Flow
 from nkireview.isa.table import ROWS
-from nkireview.program.interning import Ints, intern, members
-from nkireview.rules.case import Case, in_bytes, in_time, scheduled, share
+from nkireview.program.interning import Ints
+from nkireview.rules.case import SHOWN, Case, in_bytes, in_time, scheduled, share
 from nkireview.rules.finding import Dimension, Evidence, Severity
 from nkireview.rules.rule import Draft, Rule
 
@@ -23,45 +23,25 @@ _OVERVIEW = "aws-neuron-sdk nki/get-started/about/nki-dma-overview.rst"
 _PERF = "aws-neuron-sdk nki/deep-dives/nki_perf_guide.rst"
 FEW = 16
 """Least number of like DMAs for their number to be a matter."""
-ELEMENTWISE = 128
-"""Least number of single elements of a tensor that are moved for it to count as a transpose."""
 
 
 def alike(case: Case, rows: Ints) -> list[Ints]:
     """Rows of the transfers that load from, or store to, one HBM buffer in pieces of one size."""
-    moves = case.survey.moves
-    keys = [moves.hbm_buffer, moves.stream, moves.loads, moves.run, moves.bytes, moves.partitions]
-    classes = intern([key[rows] for key in keys], len(rows))
-    return [rows[part] for part in members(classes.of, len(classes))]
+    return transfers.alike(case.survey.moves, rows)
 
 
 def element_bytes(case: Case, rows: Ints) -> Ints:
     """Bytes of an element at the HBM end of each transfer."""
-    columns = case.program.columns
-    bits = np.array([dtypes.BY_NAME[name].bits for name in case.program.dtypes], np.int64)
-    found: Ints = np.maximum(bits[columns.access_dtype[case.survey.moves.hbm[rows]]] // 8, 1)
-    return found
+    return transfers.element_bytes(case.program, case.survey.moves, rows)
 
 
 def neighbours(case: Case, rows: Ints, step: Ints) -> NDArray[np.bool_]:
     """Which of some like transfers begin `step` elements after another of them ends or begins."""
-    base = case.program.columns.access_base[case.survey.moves.hbm[rows]]
-    found: NDArray[np.bool_] = np.isin(base + step, base) | np.isin(base, base + step)
-    return found
+    return transfers.neighbours(case.program, case.survey.moves, rows, step)
 
 
 def _transposing(case: Case) -> NDArray[np.bool_]:
-    """Transfers that move single elements which lie apart in HBM and whose neighbours are moved too."""
-    moves = case.survey.moves
-    found = np.zeros(len(moves), bool)
-    single = np.flatnonzero(moves.strided)
-    single = single[moves.run[single] <= np.maximum(element_bytes(case, single), 1)]
-    for rows in alike(case, single):
-        elements = float((moves.bytes * moves.times)[rows].sum()) / float(element_bytes(case, rows)[0])
-        dense = moves.crossed[rows] | neighbours(case, rows, np.ones(len(rows), np.int64))
-        if elements >= ELEMENTWISE:
-            found[rows] = dense
-    return found
+    return transfers.elementwise(case.program, case.survey.moves)
 
 
 def _cost(case: Case, run: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -332,7 +312,7 @@ def _within_hbm(case: Case) -> Iterator[Draft]:
         gain = case.stake(instructions, 0.0)
         if case.worth(gain):
             source = case.labels(np.unique(moves.source[part]).tolist())
-            yield case.draft(
+            draft = case.draft(
                 Severity.major,
                 f"{in_bytes(float((moves.bytes * moves.times)[part].sum()))} of {source} are copied within HBM to "
                 f"{name} and loaded from there",
@@ -341,6 +321,8 @@ def _within_hbm(case: Case) -> Iterator[Draft]:
                 group=name,
                 change=f"load from {source} itself: the access pattern of a DMA can do what the copy does",
             )
+            again = moves.instruction[np.isin(moves.source, buffers) & ~moves.stores]
+            yield replace(draft, places=tuple(dict.fromkeys([*draft.places, *case.places(again)]))[:SHOWN])
 
 
 _DMA = Dimension.dma
@@ -404,6 +386,6 @@ RULES = (
         "first load.",
         scheduled(_within_hbm),
         citation=f"{_OVERVIEW}:16,34",
-        suppresses=frozenset({"NKR106"}),
+        suppresses=frozenset({"NKR106", "NKR126"}),
     ),
 )

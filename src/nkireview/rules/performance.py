@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from nkireview.checks.repetition import repetition
 from nkireview.program.interning import Ints
 from nkireview.program.program import MEMORIES
-from nkireview.rules.case import LONG_NS, Case, Floats, in_time, scheduled, share
+from nkireview.rules.case import LONG_NS, SHOWN, Case, Floats, in_time, scheduled, share
 from nkireview.rules.finding import Dimension, Evidence, Severity
+from nkireview.rules.lines import distinct
 from nkireview.rules.rule import LEAST_NS, SHARE, Draft, Rule
 from nkireview.schedule.schedule import schedule
 from nkireview.timeline.timeline import Timeline, Wait
@@ -29,17 +30,23 @@ IDLE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class _Binding:
-    """Storage places whose next content waits for the last one, who waited, and the ns saved without these waits."""
+    """Storage places whose next content waits for the last one, and the ns saved without these waits.
+
+    stalled: who waited; `stalled_at` and `awaited`: at which place and for whom.
+    """
 
     places: Ints
     stalled: Ints
     stalled_at: Ints
+    awaited: Ints
     gain_ns: float
 
     def of(self, chosen: NDArray[np.bool_], gain_ns: float) -> _Binding:
         """Some of the places, with the gain of these alone."""
         rows = np.isin(self.stalled_at, self.places[chosen])
-        return _Binding(self.places[chosen], self.stalled[rows], self.stalled_at[rows], gain_ns)
+        return _Binding(
+            self.places[chosen], self.stalled[rows], self.stalled_at[rows], self.awaited[rows], gain_ns
+        )
 
 
 def _single_buffered(case: Case) -> Iterator[Draft]:
@@ -66,9 +73,9 @@ def _binding(case: Case) -> _Binding | None:
     """The places that bind one after the other: once one has memory of its own, the next is what is waited for."""
     line, total = case.timing.timeline, case.total_ns
     least = max(LEAST_NS, SHARE * total)
-    named = stalled = stalled_at = np.zeros(0, np.int64)
+    named = stalled = stalled_at = awaited = np.zeros(0, np.int64)
     for _ in range(ROUNDS):
-        waiting, places, gaps = _reuse_waits(case, line)
+        waiting, blocking, places, gaps = _reuse_waits(case, line)
         # Waits of different queues overlap, so their sum is an upper bound.
         if gaps.sum() < least:
             break
@@ -77,10 +84,11 @@ def _binding(case: Case) -> _Binding | None:
         kept = np.isin(places, main)
         named = np.append(named, main[np.argsort(-lost[main], kind="stable")])
         stalled, stalled_at = np.append(stalled, waiting[kept]), np.append(stalled_at, places[kept])
+        awaited = np.append(awaited, blocking[kept])
         line = schedule(case.timing.plan, None, _held_by(case, named))
     if not len(named):
         return None
-    return _Binding(named, stalled, stalled_at, max(0.0, total - line.total_ns))
+    return _Binding(named, stalled, stalled_at, awaited, max(0.0, total - line.total_ns))
 
 
 def _held_by(case: Case, places: Ints) -> frozenset[int]:
@@ -93,12 +101,12 @@ def _waits(case: Case, found: _Binding, by_address: bool) -> Draft:
     buffers = np.array(sorted(_held_by(case, found.places)), np.int64)
     first = [int(np.flatnonzero(case.survey.stored.of_buffer == place)[0]) for place in found.places]
     count, gain = len(np.unique(found.stalled)), found.gain_ns
+    lines = case.places(np.unique(found.awaited))
+    until = f" at {lines[0]}" if lines else ""
     fits = _fits(case, buffers)
     if by_address:
         names = case.labels(buffers.tolist())
-        message = (
-            f"tiles share an address ({names}), so {count} instructions wait until the one before is read"
-        )
+        message = f"tiles share an address ({names}), so {count} instructions wait until the one before is read{until}"
         change = (
             f"give each of {names} an address of its own: there is room"
             if fits
@@ -108,7 +116,7 @@ def _waits(case: Case, found: _Binding, by_address: bool) -> Draft:
         names = case.labels(first)
         message = (
             f"single-buffered: one tile for every iteration ({names}), so {count} instructions wait until the last "
-            "content is read"
+            f"content is read{until}"
         )
         change = (
             f"allocate {names} inside the loop (or two of each, used in turn), so that the next iteration fills one "
@@ -116,7 +124,7 @@ def _waits(case: Case, found: _Binding, by_address: bool) -> Draft:
         )
         if not fits:
             change += "; smaller tiles make room for that"
-    return case.draft(
+    draft = case.draft(
         Severity.major if fits else Severity.minor,
         f"{message}; {share(gain, case.total_ns)} of the predicted time",
         found.stalled,
@@ -124,6 +132,7 @@ def _waits(case: Case, found: _Binding, by_address: bool) -> Draft:
         group="shared address" if by_address else "single-buffered",
         change=change,
     )
+    return replace(draft, places=distinct((*draft.places, *lines))[:SHOWN])
 
 
 def _shared(case: Case, place: int) -> bool:
@@ -134,8 +143,8 @@ def _shared(case: Case, place: int) -> bool:
     return place in stored.touching or len(known) > 1
 
 
-def _reuse_waits(case: Case, line: Timeline) -> tuple[Ints, Ints, Floats]:
-    """Instructions that waited for the reader or writer of what they overwrite, the place, and how long (ns)."""
+def _reuse_waits(case: Case, line: Timeline) -> tuple[Ints, Ints, Ints, Floats]:
+    """Instructions that waited, for which reader or writer of what they overwrite, the place, and how long (ns)."""
     used = case.survey.uses
     held = np.flatnonzero(
         np.isin(line.wait, [int(Wait.reuse), int(Wait.rewrite)])
@@ -143,7 +152,8 @@ def _reuse_waits(case: Case, line: Timeline) -> tuple[Ints, Ints, Floats]:
         & (line.instruction >= 0)
     )
     if not len(held):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        none = np.zeros(0, np.int64)
+        return none, none, none, np.zeros(0)
     gap = _idle_before(case, line)[held]
     waiting = line.instruction[held].astype(np.int64)
     blocking = line.instruction[line.blocker[held]].astype(np.int64)
@@ -159,7 +169,8 @@ def _reuse_waits(case: Case, line: Timeline) -> tuple[Ints, Ints, Floats]:
     read = np.unique(used.instruction[only] * count + used.place[only])
     shared = np.isin(blocking[row] * count + place, touched) & _on_chip(case, place)
     shared &= ~np.isin(waiting[row] * count + place, read)  # what is also read waits for its content
-    return waiting[row[shared]], place[shared], gap[row[shared]]
+    held = row[shared]
+    return waiting[held], blocking[held], place[shared], gap[held]
 
 
 def _on_chip(case: Case, places: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -10,10 +10,14 @@ from nkireview.rules import (
     memory,
     movement,
     numerics,
+    ordering,
+    orders,
     performance,
     precision,
+    races,
     source,
     tiling,
+    traffic,
 )
 from nkireview.rules.facts import Facts
 from nkireview.rules.finding import Finding, Severity, in_order
@@ -28,8 +32,12 @@ _MODULES = (
     precision,
     memory,
     movement,
+    traffic,
     tiling,
     engines,
+    ordering,
+    orders,
+    races,
     performance,
 )
 RULES: tuple[Rule, ...] = tuple(

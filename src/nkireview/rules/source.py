@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from nkireview.checks.api import absent_names, generation_of, generations, imports_of
 from nkireview.checks.source import SourceFacts
-from nkireview.checks.subset import carried, constructs, host_calls, rewritten
+from nkireview.checks.subset import carried, constructs, host_calls, rebound, rewritten
 from nkireview.isa.release import LEGACY, Release
 from nkireview.rules.facts import Facts
 from nkireview.rules.finding import Dimension, Evidence, Severity
@@ -90,6 +90,7 @@ def _carried(facts: Facts) -> Iterator[Draft]:
     found = list(carried(source, facts.kernel))
     if facts.release == LEGACY:
         found.extend(rewritten(source, facts.kernel))
+        found.extend(rebound(source, facts.kernel))
     for items in by_cause(found, lambda item: (item.line, item.reads)):
         line, names = items[0].line, ", ".join(item.name for item in items)
         written = distinct(source.at(item.written) for item in items)

@@ -29,8 +29,8 @@ class Cells:
     of_place: Sequence[range]
 
 
-def cells(scope: Scope, storage: Storage, most: int) -> Cells:
-    """The cells of a program; a place is cut into `most` of them or fewer.
+def cells(scope: Scope, storage: Storage, most: int, kept: NDArray[np.int64] | None = None) -> Cells:
+    """The cells of a program; a place is cut into `most` of them or fewer, and those `kept` have some whatever is done.
 
     HBM that is only read, or only written, needs no order and has no cells. A place that is only written as a whole is
     one cell, and so is one of several buffers, or accessed in another dtype's units or through an index or table.
@@ -38,6 +38,8 @@ def cells(scope: Scope, storage: Storage, most: int) -> Cells:
     program = scope.program
     columns = program.columns
     ordered = _ordered(program, storage)
+    if kept is not None:
+        ordered[kept] = True
     place_of = storage.of_buffer[columns.access_buffer] if columns.accesses else np.zeros(0, np.int64)
     divided = _divided(program, storage, place_of, ordered)
     reader = _Boxes(program)

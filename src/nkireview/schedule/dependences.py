@@ -119,4 +119,7 @@ def _reused(at: Ints, cell: Ints, is_write: NDArray[np.bool_]) -> Edges:
 def _named(program: Program) -> Edges:
     columns = program.columns
     consumer = np.repeat(np.arange(len(program), dtype=np.int64), np.diff(columns.dependency_at))
-    return consumer, columns.dependency.astype(np.int64), np.full(len(consumer), Why.named, np.int64)
+    # a producer recorded later is one that no order can keep, or that asks for another one
+    earlier = columns.dependency < consumer
+    consumer, producer = consumer[earlier], columns.dependency[earlier].astype(np.int64)
+    return consumer, producer, np.full(len(consumer), Why.named, np.int64)

@@ -287,9 +287,13 @@ class _Inputs:
             cell=found.cell.tolist(),
             use=found.use.tolist(),
             depends={
-                index: columns.dependency[
-                    columns.dependency_at[index] : columns.dependency_at[index + 1]
-                ].tolist()
+                index: [
+                    producer
+                    for producer in columns.dependency[
+                        columns.dependency_at[index] : columns.dependency_at[index + 1]
+                    ].tolist()
+                    if producer < index
+                ]
                 for index in explicit.tolist()
             },
             registers=found.registers,

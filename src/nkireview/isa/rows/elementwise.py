@@ -465,15 +465,15 @@ scalar_tensor_tensor = Row(
     ),
     source=f"{STUB}:2457-2513",
     limits=(
-        *tile_limits("dst", "data", "operand1"),
-        *placed_limits("operand0"),
+        *tile_limits("dst", "data", "operand0", "operand1"),
         *same_layout(f"{STUB}:2494-2497", "data", "operand1", "dst"),
         not_both_psum("data", "operand1", f"{STUB}:2480"),
         *operator_limits(
             f"{STUB}:2472-2474", ("op0", "op1"), ("data", "operand0", "operand1", "dst"), bitvec=False
         ),
         Check(number=36, source=f"{STUB}:2504-2507", subject="operand0.kind", find=operand_present(0)),
-        *vector_limits("operand0", "data", 37, f"{STUB}:2498-2499"),
+        # of any dtype (2485), unlike that of tensor_scalar (1114)
+        *vector_limits("operand0", "data", 37, f"{STUB}:2498-2499", fp32=False),
     ),
     legacy=returns("scalar_tensor_tensor"),
 )

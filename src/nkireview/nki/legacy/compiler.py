@@ -16,6 +16,7 @@ import numpy as np
 from nkireview.nki.errors import Refusal
 from nkireview.nki.jit import Kernel
 from nkireview.nki.legacy.declared import Address, Allocator, Place
+from nkireview.nki.legacy.loops import body_key
 from nkireview.nki.order import no_reorder
 from nkireview.nki.tensor import MemoryRegion
 from nkireview.nki.trace import active, current
@@ -52,9 +53,18 @@ def _numbers(found: Any, memory: str, *names: str) -> list[int]:
 
 
 def _allocator(region: MemoryRegion, place: Place) -> Allocator:
-    """A memory with a rule that places tiles, unless ``force_auto_alloc`` leaves placing to the compiler."""
+    """A memory with a rule that places tiles, unless ``force_auto_alloc`` leaves placing to the compiler.
+
+    In a loop the rule of the first pass holds for all: its compiler runs the body once, so that an address that the
+    body counts up is not counted up by the passes.
+    """
     trace = active()
-    return Allocator(region, None if trace is not None and trace.kept.get(AUTOMATIC) else place)
+    if trace is None:
+        return Allocator(region, place)
+    if trace.kept.get(AUTOMATIC):
+        return Allocator(region)
+    first: Allocator = trace.kept.setdefault(("legacy allocator", *body_key(trace)), Allocator(region, place))
+    return first
 
 
 def _sbuf_alloc(func: Callable[..., Any]) -> Allocator:

@@ -1,11 +1,15 @@
-"""Loops, grids and program ids of the legacy generation. Loops are unrolled while tracing."""
+"""Loops, grids and program ids of the legacy generation. Loops are unrolled while tracing.
+
+That generation's compiler runs the body of a loop once; `body_key` tells what is the same for it in all passes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,8 +37,30 @@ def running(trace: Trace) -> dict[int, LoopIndex]:
     return found
 
 
+@dataclass
+class _Body:
+    """The body of a loop, or the kernel's: which one, and how often each line has asked for a key in this pass."""
+
+    key: tuple[Hashable, ...] = ()
+    asked: Counter[Hashable] = field(default_factory=Counter)
+
+
+def _bodies(trace: Trace) -> list[_Body]:
+    """The bodies that are being traced, outermost first."""
+    found: list[_Body] = trace.kept.setdefault("legacy bodies", [_Body()])
+    return found
+
+
+def body_key(trace: Trace) -> tuple[Hashable, ...]:
+    """A key for what is made at this line, the same in every pass of the loops around it, and else for nothing."""
+    body = _bodies(trace)[-1]
+    line = trace.place()
+    body.asked[line] += 1
+    return (*body.key, line, body.asked[line])
+
+
 def loop(name: str) -> Any:
-    """``nl.affine_range`` and its kin."""
+    """``nl.affine_range`` and its kin; the compiler unrolls ``static_range`` too."""
 
     def run(*bounds: Any, directives: Any = None) -> Iterator[LoopIndex]:
         for bound in bounds:
@@ -51,12 +77,19 @@ def loop(name: str) -> Any:
         kept = trace.kept
         kept["legacy loops"] = number = kept.get("legacy loops", 0) + 1
         open_loops = running(trace)
+        bodies = _bodies(trace)
+        depth = len(bodies)
+        key = body_key(trace) if name != "static_range" else ()
         with directives if hasattr(directives, "__enter__") else nullcontext():
             try:
                 for value in numbers:
                     index = open_loops[number] = LoopIndex.of(value, number)
+                    if key:
+                        bodies[depth:] = [_Body(key)]
                     yield index
             finally:
+                if key:
+                    del bodies[depth:]
                 open_loops.pop(number, None)
 
     run.__name__ = run.__qualname__ = name

@@ -1,0 +1,185 @@
+"""Space and traffic of a kernel on a target: traced, placed, timed and counted; nothing is executed or scored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import nkireview
+from nkireview import hardware
+from nkireview.arguments import ReferenceFailed
+from nkireview.checks.integrity import forbidden
+from nkireview.checks.locality import Locality, locality
+from nkireview.checks.space import Space
+from nkireview.checks.survey import survey
+from nkireview.hardware import Hardware
+from nkireview.isa.enums import Memory
+from nkireview.isa.release import Release
+from nkireview.isa.table import ROWS
+from nkireview.memorymap import BLOCKS, memory_maps
+from nkireview.program.program import Program
+from nkireview.program.verify import verify
+from nkireview.record import (
+    HeldRecord,
+    MemorySummary,
+    SpaceRecord,
+    Subject,
+    TrafficLine,
+    TrafficRecord,
+    WorkloadMemory,
+)
+from nkireview.rules.facts import Facts, WorkloadFacts
+from nkireview.rules.finding import Dimension, Evidence, Finding, Severity, in_order
+from nkireview.rules.registry import RULES
+from nkireview.runner import ForkServer
+from nkireview.schedule.timing import Timing
+from nkireview.tracing import Request, Workload, trace
+
+HELD = 40
+"""Kinds of buffers that are named where a memory is fullest."""
+TRAFFIC = 60
+"""Lines whose traffic is told, those over HBM first."""
+HBM = "HBM"
+
+
+class NotJudged(Exception):
+    """What keeps the kernel from being judged, in one sentence."""
+
+
+def memory(
+    request: Request, server: ForkServer, progress: Callable[[str], None] = lambda _: None
+) -> MemorySummary:
+    """The memories of a kernel in every workload; NotJudged where there is no legal program to look at."""
+    if request.failure is not None:
+        raise NotJudged(request.failure.message)
+    if request.source is not None:
+        for trespass in forbidden(request.source, request.kernel):
+            raise NotJudged(f"{request.file}:{trespass.line}: not run, since the file {trespass.message}")
+    most = BLOCKS // max(len(request.workloads), 1)
+    return MemorySummary(
+        tool=f"nkireview {nkireview.__version__}",
+        subject=Subject(
+            kernel=request.kernel,
+            file=str(request.file),
+            sha256=request.source.sha256 if request.source else "",
+            task=request.task,
+            submission=request.submission,
+            target=request.target,
+            release=request.release,
+            lnc=request.lnc,
+            grid=request.grid,
+        ),
+        workloads=tuple(
+            _workload(request, workload, server, progress, most) for workload in request.workloads
+        ),
+    )
+
+
+def _workload(
+    request: Request, workload: Workload, server: ForkServer, progress: Callable[[str], None], most: int
+) -> WorkloadMemory:
+    progress(f"{workload.name}: tracing")
+    try:
+        traced = trace(request, workload, server)
+    except ReferenceFailed as error:
+        raise NotJudged(str(error)) from None
+    if traced.unsupported:
+        raise NotJudged(traced.unsupported)
+    program = traced.program
+    if program is None:
+        assert traced.failure is not None
+        place = f" ({traced.failure.place})" if traced.failure.place else ""
+        raise NotJudged(f"{workload.name}: {traced.failure.message}{place}")
+    violations = verify(program)
+    broken = [violation for violation in violations if violation.blocking or violation.unsupported]
+    if broken:
+        raise NotJudged(
+            f"{workload.name}: the program is not legal, so that its memories mean nothing: {broken[0].message}"
+        )
+    progress(f"{workload.name}: placing the buffers of {len(program):,} instructions")
+    target = hardware.target(request.target.value)
+    timing = Timing(program)
+    found = survey(program, ROWS, target)
+    facts = WorkloadFacts(workload.name, program=program, violations=violations, timing=timing, survey=found)
+    findings = _findings(request, facts)
+    blocked = any(finding.severity is Severity.blocker for finding in findings)
+    doubted = any(finding.severity is not Severity.note for finding in findings)
+    return WorkloadMemory(
+        workload=workload.name,
+        verdict="cannot fit" if blocked else "may not fit" if doubted else "fits",
+        instructions=len(program),
+        spaces=tuple(_space(program, space, target) for space in found.space),
+        findings=findings,
+        traffic=_traffic(locality(program, found, target)),
+        maps=memory_maps(program, found.placed, found.uses, target, timing.timeline, most),
+        assumed=timing.timeline.assumed,
+    )
+
+
+def _findings(request: Request, facts: WorkloadFacts) -> tuple[Finding, ...]:
+    """What the rules say of space: those of the memory hierarchy that rest on the trace alone."""
+    asked = Facts(
+        kernel=request.kernel,
+        workloads=(facts,),
+        target=request.target.value,
+        source=request.source,
+        release=Release.parse(request.release.value),
+    )
+    rules = [
+        rule for rule in RULES if rule.dimension is Dimension.memory and rule.evidence is Evidence.traced
+    ]
+    return in_order([finding for rule in rules for finding in rule.findings(asked)])
+
+
+def _space(program: Program, space: Space, target: Hardware) -> SpaceRecord:
+    psum = space.memory is Memory.psum
+    kinds: dict[tuple[str, int, int], list[str]] = defaultdict(list)
+    for each in space.alive:
+        kinds[each.place, each.bytes, each.partitions].append(each.name)
+    held = [
+        HeldRecord(place=place, name=_common(names), bytes=size, partitions=partitions, count=len(names))
+        for (place, size, partitions), names in kinds.items()
+    ]
+    held.sort(key=lambda item: (-item.bytes * item.partitions * item.count, item.place, item.name))
+    return SpaceRecord(
+        memory="PSUM" if psum else "SBUF",
+        core=space.core,
+        usable=space.usable,
+        physical=target.psum_bytes if psum else target.sbuf_bytes,
+        peak=space.peak,
+        peak_instruction=space.peak_at,
+        peak_place=program.place_text(int(program.columns.place[space.peak_at])),
+        alive=tuple(held[:HELD]),
+    )
+
+
+def _common(names: list[str]) -> str:
+    """The name of all, or the first of several."""
+    return names[0] if len(set(names)) == 1 else f"{names[0]}, ..."
+
+
+def _traffic(found: Locality) -> TrafficRecord:
+    routes: dict[str, float] = defaultdict(float)
+    for line in found.lines:
+        routes[line.route] += line.bytes
+    lines = sorted(found.lines, key=lambda line: (HBM not in line.route, -line.bytes, line.place, line.route))
+    return TrafficRecord(
+        moved=found.moved,
+        compulsory=found.compulsory,
+        least=found.least,
+        least_why=found.least_why,
+        attainable=found.attainable,
+        by_route=dict(sorted(routes.items(), key=lambda item: (-item[1], item[0]))),
+        lines=tuple(
+            TrafficLine(
+                place=line.place,
+                route=line.route,
+                bytes=line.bytes,
+                transfers=line.transfers,
+                descriptors=line.descriptors,
+                descriptor_bytes=line.descriptor_bytes,
+                reloaded_bytes=line.reloaded_bytes,
+            )
+            for line in lines[:TRAFFIC]
+        ),
+    )
