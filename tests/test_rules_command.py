@@ -83,7 +83,7 @@ def test_json_of_one_rule() -> None:
     ("asked", "near"),
     [
         ("NKR999", RULES[-1].code),
-        ("NKR025", "NKR024"),
+        ("NKR035", "NKR034"),
         ("70", "NKR070"),
         ("nonsense", "NKR001"),
         ("NKR0701", None),
