@@ -185,6 +185,35 @@ def test_what_is_larger_than_a_bank_begins_with_one() -> None:
     assert where(kernel, small, large) == [(0, 0, 40), (0, 2048, 2048 + 4096)]
 
 
+@pytest.mark.parametrize(("by_matmul", "found"), [(True, (0, None, None)), (False, (0, 40, 4136))])
+def test_a_large_result_of_matmuls_never_begins_inside_a_bank(
+    by_matmul: bool, found: tuple[int, int | None, int | None]
+) -> None:
+    kernel = Kernel()
+    operand = kernel.sbuf(128, 128)
+    kernel.call("memset", dst=operand, value=0.0)
+    own = [kernel.psum(128, 10, address=(0, 0)), kernel.psum(128, 3056, address=(0, 4160))]
+    large = kernel.psum(128, 1024)  # 4096 B of the 4120 between the two
+    use(kernel, *own)
+    if by_matmul:
+        kernel.matmul(large[:, 0:128], operand, operand)
+    else:
+        kernel.call("memset", dst=large, value=0.0)
+    use(kernel, *own)
+    kernel.copy(kernel.sbuf(128, 1024), large)
+    assert where(kernel, large) == [found]
+
+
+def test_bytes_that_are_free_again_are_given_out_first_where_room_is_short() -> None:
+    kernel = Kernel()
+    half = hardware.target("trn2").sbuf_usable_bytes // 8  # elements of half a partition
+    tiles = [kernel.sbuf(32, half) for _ in range(9)]
+    use(kernel, *tiles[:8])
+    kernel.call("memset", dst=tiles[8], value=0.0)  # the first one is gone
+    use(kernel, *tiles[1:])
+    assert where(kernel, tiles[0]) == where(kernel, tiles[8]) == [(0, 0, 4 * half)]
+
+
 def test_each_core_has_its_own() -> None:
     kernel = Kernel(lnc=2)
     a = kernel.sbuf(128, 100)

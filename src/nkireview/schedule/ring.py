@@ -100,8 +100,7 @@ class Ring:
         while self._ends and self._ends[0][0] < now:
             _, _, lanes, gone = heapq.heappop(self._ends)
             for lane in lanes:
-                live = self._lanes[lane].live
-                del live[bisect_left(live, gone)]
+                self._lanes[lane].release(gone)
             self._free += (gone[1] - gone[0]) * len(lanes)
 
     def _begin(self, now: int) -> None:
@@ -142,7 +141,8 @@ class Ring:
         held: list[Sequence[Interval]] = [self._lanes[lane].live for lane in lanes]
         if blocked:
             held += [blocked[lane] for lane in lanes]
-        for begin in (0,) if self.tight else (self._next, 0):
+        begins = (max(self._lanes[lane].full_up_to() for lane in lanes),) if self.tight else (self._next, 0)
+        for begin in begins:
             found = (
                 self._in_gap(held[0], begin, request.size, align, whole)
                 if len(held) == 1
@@ -219,6 +219,20 @@ class _Lane:
     def __init__(self) -> None:
         self.live: list[Interval] = []
         self._last: list[Interval] = []
+        self._full = 0
+
+    def release(self, gone: Interval) -> None:
+        """Take back what no longer lives."""
+        del self.live[bisect_left(self.live, gone)]
+        self._full = min(self._full, gone[0])
+
+    def full_up_to(self) -> int:
+        """The first byte that nothing lives in."""
+        at = bisect_left(self.live, (self._full,))
+        while at < len(self.live) and self.live[at][0] == self._full:
+            self._full = self.live[at][1]
+            at += 1
+        return self._full
 
     def take(self, held: Interval) -> tuple[int, ...]:
         """Note the new holder of some bytes; who held them before."""
