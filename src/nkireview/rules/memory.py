@@ -212,11 +212,15 @@ def _reloaded(case: Case) -> Iterator[Draft]:
     if not case.worth(gain):
         return
     found.sort(key=lambda item: -(item.bytes - (item.needed or 0) * item.spread))
-    names = list(dict.fromkeys(case.label(item.buffer) for item in found))
+    sums: dict[str, tuple[float, float]] = {}  # of cores, and of buffers made at one line, together
+    for item in found:
+        moved, needed = sums.get(case.label(item.buffer), (0.0, 0.0))
+        sums[case.label(item.buffer)] = moved + item.bytes, needed + (item.needed or 0) * item.spread
+    names = list(sums)
     clauses = [
-        f"{case.label(item.buffer)} is loaded {item.factor / item.spread:.3g} times over: {in_bytes(item.bytes)} moved "
-        f"where {in_bytes((item.needed or 0) * item.spread)} are needed"
-        for item in found[:3]
+        f"{name} is loaded {moved / needed if needed else 1:.3g} times over: {in_bytes(moved)} moved where "
+        f"{in_bytes(needed)} are needed"
+        for name, (moved, needed) in list(sums.items())[:3]
     ]
     free, each_needs = case.free_sbuf, _held(case, found)
     rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
