@@ -40,7 +40,9 @@ def section(text: str, heading: str) -> str:
     return text.split(f"\n## {heading}", 1)[1].split("\n## ", 1)[0]
 
 
-@pytest.mark.parametrize("name", ["review", "run", "memory", "compare", "grade", "rules", "rubric", "migrate-check"])
+@pytest.mark.parametrize(
+    "name", ["review", "run", "memory", "compare", "grade", "rules", "rubric", "migrate-check"]
+)
 def test_every_option_is_documented(name: str) -> None:
     text = section((ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), f"`nkireview {name} ")
     named = set(re.findall(r"`(--[a-z-]+)", text))

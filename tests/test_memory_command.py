@@ -252,21 +252,38 @@ def test_wrong_calls_are_one_sentence(tmp_path: Path) -> None:
     ("change", "wanted"),
     [
         (("range(0, rows, 128)", "range(0, rows, 1 // 0)"), "division"),
-        (
-            (
-                "(128, columns), dtype=x.dtype, buffer=nl.sbuf",
-                "(256, columns), dtype=x.dtype, buffer=nl.sbuf",
-            ),
-            "is not legal",
-        ),
         (("import nki\n", "import os\nimport nki\n\nos.kill(1, 9)\n"), "not run, since the file"),
         (("def copy(x):", "def copy(x) -> :"), "kernel.py"),
     ],
-    ids=["raises", "illegal", "forbidden", "no Python"],
+    ids=["raises", "forbidden", "no Python"],
 )
 def test_what_cannot_be_judged_exits_with_2(tmp_path: Path, change: tuple[str, str], wanted: str) -> None:
     path = kernel(tmp_path, COPY.replace(*change))
     assert wanted in refused(path, "--input", "x=f32[512,64]")
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape", "verdict", "wanted"),
+    [
+        (256, "512,64", "not legal", "partition size 256 exceeds 128"),
+        (128, "512,53247", "cannot fit", "212988 bytes a partition exceed the 212984 usable"),
+    ],
+)
+def test_a_program_that_breaks_a_limit_says_so(
+    tmp_path: Path, rows: int, shape: str, verdict: str, wanted: str
+) -> None:
+    path = kernel(
+        tmp_path,
+        COPY.replace(
+            "(128, columns), dtype=x.dtype, buffer=nl.sbuf",
+            f"({rows}, columns), dtype=x.dtype, buffer=nl.sbuf",
+        ),
+    )
+    code, text, _ = call(str(path), "--input", f"x=f32[{shape}]", "--json")
+    assert code == 1
+    (found,) = json.loads(text)["workloads"]
+    assert found["verdict"] == verdict
+    assert any(wanted in finding["message"] and finding["code"] == "NKR001" for finding in found["findings"])
 
 
 def test_help_has_examples() -> None:

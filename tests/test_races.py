@@ -710,8 +710,8 @@ def test_a_race_that_nothing_was_executed_for_is_major_and_says_what_is_missing(
         "core 0 writes a (kernel.py:5) and core 1 reads it (kernel.py:7) in any order, 1,024 elements in common"
     )
     assert found.change == (
-        "Let both cores call nisa.core_barrier on a after core 0 writes it (kernel.py:5) and before core 1 reads it "
-        "(kernel.py:7)."
+        "Let both cores call nisa.core_barrier on a between the write and the read (kernel.py:5 and kernel.py:7), "
+        "whichever of them is to come first; where a later pass writes it again, also after the read."
     )
 
 
@@ -737,7 +737,7 @@ def test_an_execution_says_nothing_of_uses_with_a_meeting_between_them() -> None
     program, _ = made(lambda c: (c.write(c.a), c.barrier(c.b)), lambda c: (c.barrier(c.b), c.read(c.a)))
     (found,) = told(program, Orders(("cores reversed", "cores by turns")))
     assert found.severity is Severity.major
-    assert found.message.endswith("; the cores meet in between, at a barrier that waits for neither")
+    assert found.message.endswith("; the cores meet in between, but nothing there waits for either")
 
 
 def test_the_same_values_of_both_cores_are_minor_without_an_execution() -> None:

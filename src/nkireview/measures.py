@@ -115,7 +115,9 @@ def needed_bytes_share(surveys: Sequence[tuple[Program, Survey]]) -> float | Non
             if store.buffer in results:
                 needed += store.bytes if store.distinct is None else store.distinct
         moved += traffic.load_bytes + traffic.store_bytes
-    return _ratio(needed, moved)
+    share = _ratio(needed, moved)
+    # cores that share what they load, or masked elements, make the two sides differ in what they count
+    return None if share is None else min(share, 1.0)
 
 
 def worst_reload(surveys: Sequence[Survey]) -> float | None:

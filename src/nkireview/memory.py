@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import nkireview
 from nkireview import hardware
@@ -40,6 +41,9 @@ HELD = 40
 TRAFFIC = 60
 """Lines whose traffic is told, those over HBM first."""
 HBM = "HBM"
+LEGALITY = "NKR001"
+CAPACITY = frozenset({9, 11})
+"""Limits of the size of SBUF and PSUM, by their numbers among the constraints."""
 
 
 class NotJudged(Exception):
@@ -91,10 +95,17 @@ def _workload(
         place = f" ({traced.failure.place})" if traced.failure.place else ""
         raise NotJudged(f"{workload.name}: {traced.failure.message}{place}")
     violations = verify(program)
-    broken = [violation for violation in violations if violation.blocking or violation.unsupported]
+    for violation in violations:
+        if violation.unsupported:
+            raise NotJudged(f"{workload.name}: {violation.message}")
+    broken = [violation for violation in violations if violation.blocking]
     if broken:
-        raise NotJudged(
-            f"{workload.name}: the program is not legal, so that its memories mean nothing: {broken[0].message}"
+        facts = WorkloadFacts(workload.name, program=program, violations=violations)
+        return WorkloadMemory(
+            workload=workload.name,
+            verdict="cannot fit" if broken[0].number in CAPACITY else "not legal",
+            instructions=len(program),
+            findings=_findings(request, facts),
         )
     progress(f"{workload.name}: placing the buffers of {len(program):,} instructions")
     target = hardware.target(request.target.value)
@@ -102,11 +113,9 @@ def _workload(
     found = survey(program, ROWS, target)
     facts = WorkloadFacts(workload.name, program=program, violations=violations, timing=timing, survey=found)
     findings = _findings(request, facts)
-    blocked = any(finding.severity is Severity.blocker for finding in findings)
-    doubted = any(finding.severity is not Severity.note for finding in findings)
     return WorkloadMemory(
         workload=workload.name,
-        verdict="cannot fit" if blocked else "may not fit" if doubted else "fits",
+        verdict=_verdict(findings, found.space),
         instructions=len(program),
         spaces=tuple(_space(program, space, target) for space in found.space),
         findings=findings,
@@ -116,8 +125,20 @@ def _workload(
     )
 
 
+def _verdict(
+    findings: Sequence[Finding], spaces: Sequence[Space]
+) -> Literal["fits", "may not fit", "cannot fit", "not legal"]:
+    blockers = {finding.code for finding in findings if finding.severity is Severity.blocker}
+    if blockers:
+        return "not legal" if blockers == {LEGALITY} else "cannot fit"
+    doubted = any(finding.severity is not Severity.note for finding in findings)
+    # a finding may weigh less in a generation whose compiler spills
+    overfull = any(space.packed > space.usable for space in spaces)
+    return "may not fit" if doubted or overfull else "fits"
+
+
 def _findings(request: Request, facts: WorkloadFacts) -> tuple[Finding, ...]:
-    """What the rules say of space: those of the memory hierarchy that rest on the trace alone."""
+    """What the rules say of limits, and of space: those of the memory hierarchy that rest on the trace alone."""
     asked = Facts(
         kernel=request.kernel,
         workloads=(facts,),
@@ -126,7 +147,9 @@ def _findings(request: Request, facts: WorkloadFacts) -> tuple[Finding, ...]:
         release=Release.parse(request.release.value),
     )
     rules = [
-        rule for rule in RULES if rule.dimension is Dimension.memory and rule.evidence is Evidence.traced
+        rule
+        for rule in RULES
+        if rule.code == LEGALITY or (rule.dimension is Dimension.memory and rule.evidence is Evidence.traced)
     ]
     return in_order([finding for rule in rules for finding in rule.findings(asked)])
 

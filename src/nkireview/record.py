@@ -446,21 +446,25 @@ class TrafficRecord(_Record):
 
 
 class WorkloadMemory(_Record):
-    """Space and traffic of one workload; `findings` say what does not fit, the smallest change with each."""
+    """Space and traffic of one workload; `findings` say what does not fit, the smallest change with each.
+
+    A program that breaks a limit is "not legal", or "cannot fit" where the limit is the size of a memory; where an
+    instruction then has no meaning, there are no spaces, maps or traffic.
+    """
 
     workload: str
-    verdict: Literal["fits", "may not fit", "cannot fit"]
+    verdict: Literal["fits", "may not fit", "cannot fit", "not legal"]
     instructions: int
     spaces: tuple[SpaceRecord, ...] = ()
     findings: tuple[Finding, ...] = ()
-    traffic: TrafficRecord
+    traffic: TrafficRecord | None = None
     maps: tuple[MemoryMap, ...] = ()
     assumed: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _bound(self) -> WorkloadMemory:
         blocked = any(finding.severity is Severity.blocker for finding in self.findings)
-        if blocked != (self.verdict == "cannot fit"):
+        if blocked != (self.verdict in ("cannot fit", "not legal")):
             raise ValueError(f"a workload that {self.verdict} has {'a' if blocked else 'no'} blocker")
         return self
 
@@ -475,6 +479,6 @@ class MemorySummary(_Record):
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the process exits with: 1 where a workload cannot fit."""
-        cannot = any(workload.verdict == "cannot fit" for workload in self.workloads)
+        """What the process exits with: 1 where a workload cannot fit or is not legal."""
+        cannot = any(workload.verdict in ("cannot fit", "not legal") for workload in self.workloads)
         return ExitCode.blocker if cannot else ExitCode.acceptable

@@ -43,7 +43,8 @@ def memory_command(path: Path, out: Path | None, as_json: bool, wall: float | No
     taken and not needed. With --out memory.json and memory.html are written.
 
     \b
-    Exit codes: 0 it fits, or may fit in another order; 1 it cannot fit; 2 it could not be judged.
+    Exit codes: 0 it fits, or may fit in another order; 1 it cannot fit, or is not legal; 2 it
+    could not be judged.
     """
     with sentences():
         requests = _requests(path, options)

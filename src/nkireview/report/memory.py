@@ -14,7 +14,12 @@ from nkireview.report.html import TEMPLATES, environment
 from nkireview.rules.finding import Severity
 
 FILES = ("memory.json", "memory.html")
-STYLES = {"fits": "bold green", "may not fit": "bold yellow", "cannot fit": "bold red"}
+STYLES = {
+    "fits": "bold green",
+    "may not fit": "bold yellow",
+    "cannot fit": "bold red",
+    "not legal": "bold red",
+}
 SEVERITIES = {Severity.blocker: "bold red", Severity.major: "yellow", Severity.minor: "cyan"}
 MOST_HELD = 12
 MOST_LINES = 20
@@ -137,8 +142,9 @@ def _lines(workload: WorkloadMemory, console: Console) -> Iterator[Text]:
         for found in workload.maps:
             if (found.memory, found.core) == (space.memory, space.core):
                 yield from memory_map.chart(found, console.width, ascii_only=console.options.ascii_only)
-    yield Text("")
-    yield from _traffic(workload.traffic, console)
+    if workload.traffic is not None:
+        yield Text("")
+        yield from _traffic(workload.traffic, console)
     if workload.assumed:
         yield Text(words.one_line(f"Assumed: {'; '.join(workload.assumed)}."), style="dim")
 

@@ -14,6 +14,8 @@ from nkireview.rules.finding import Finding, Severity
 SILENCE = "Silence means that no known pattern was found."
 UNRANGED = "no range: there is no predicted time"
 UNEXECUTED = "no blocker found"
+UNORDERED = frozenset({"NKR023", "NKR025", "NKR028"})
+"""Rules by which something has no order, although no other order of instructions shows it."""
 """The verdict where nothing is wrong and nothing was executed."""
 AS_DRAWN = "as drawn"
 """What a run calls inputs that were not changed after they were drawn."""
@@ -241,6 +243,8 @@ def determinism(record: ReviewRecord) -> str:
         return ""
     tried = list(dict.fromkeys(name for item in record.orders for name in item.tried))
     differing = [each for item in record.orders for each in item.differing]
+    if not tried and UNORDERED & {finding.code for finding in record.findings}:
+        return ""
     if not tried:
         return "every legal order gives the same bits: no shared place without an order"
     if not differing:

@@ -182,7 +182,8 @@ RULES = (
         "engines, by target and release. The compiler refuses such a kernel, or the result is undefined.",
         each(_illegal),
         suppresses=frozenset({"NKR013", "NKR017"}),
-        change="Split the work into tiles that keep the limit named; nl.tile_size has the figures of the target.",
+        change="Keep the limit named: split the work into smaller tiles where a size is too large (nl.tile_size has "
+        "the figures of the target), else give the instruction the dtype, memory, engine or address that it takes.",
     ),
     Rule(
         "NKR002",

@@ -675,7 +675,7 @@ RULES = (
     Rule(
         "NKR112",
         "Some buffers on chip have addresses of the kernel's own and others have none",
-        Severity.minor,
+        Severity.note,
         _MEMORY,
         Evidence.traced,
         "The legacy guide to direct allocation asks for all buffers or none: what the compiler places may collide with "

@@ -62,7 +62,7 @@ def _outcome(orders: Orders | None, abreast: bool) -> tuple[Severity, str]:
 
     No execution takes an instruction across a meeting, so that only uses abreast are seen in either order.
     """
-    past = "" if abreast else "; the cores meet in between, at a barrier that waits for neither"
+    past = "" if abreast else "; the cores meet in between, but nothing there waits for either"
     if orders is None or not orders.tried or not (orders.differing or abreast):
         return Severity.major, past
     if not orders.differing:
@@ -92,20 +92,17 @@ def _value(value: float) -> str:
 
 def _change(program: Program, label: str, race: Race) -> str:
     one, other = _sides(program, race)
-    does, too = _DOES[race.kind]
     if race.kind == WRITE_WRITE:
         return (
             f"Give each core a part of {label} of its own, by nl.program_id; where one has to come after the other, "
             f"let both call nisa.core_barrier on {label} between the two."
         )
-    after = f" after core {race.cores[0]} {does} it" + (f" ({one})" if one else "")
-    until = f" before core {race.cores[1]} {too} it" + (f" ({other})" if other else "")
-    if race.kind == READ_WRITE:
-        return (
-            f"Where core {race.cores[0]} is to read what core {race.cores[1]} writes, let both call nisa.core_barrier "
-            f"on {label} between the write and the read; where it is to read what was there before,{after} and{until}."
-        )
-    return f"Let both cores call nisa.core_barrier on {label}{after} and{until}."
+    lines = " and ".join(line for line in (one, other) if line)
+    return (
+        f"Let both cores call nisa.core_barrier on {label} between the write and the read"
+        + (f" ({lines})" if lines else "")
+        + ", whichever of them is to come first; where a later pass writes it again, also after the read."
+    )
 
 
 def _sides(program: Program, race: Race) -> tuple[str, str]:
