@@ -60,9 +60,13 @@ def dependences(program: Program, touched: Touches) -> Dependences:
     # a read of an instruction comes before its own write
     rows = np.concatenate([np.flatnonzero(reads), np.flatnonzero(writes)])
     is_write = np.arange(len(rows)) >= np.count_nonzero(reads)
-    order = np.lexsort((is_write, owner[rows], touched.cell[rows], core[rows]))
+    # two ascending runs, which a stable sort only merges
+    order = np.argsort(owner[rows] * 2 + is_write, kind="stable")
     rows, is_write = rows[order], is_write[order]
-    cell, at = touched.cell[rows] + core[rows] * touched.count, owner[rows]
+    cell = touched.cell[rows] + core[rows] * touched.count
+    order = np.argsort(cell, kind="stable")
+    rows, is_write, cell = rows[order], is_write[order], cell[order]
+    at = owner[rows]
     found = [
         _edges(at, _before(cell, is_write), ~is_write, Why.data),
         _edges(at, _before(cell, is_write), is_write, Why.rewrite),
@@ -71,9 +75,10 @@ def dependences(program: Program, touched: Touches) -> Dependences:
     ]
     consumer, producer, why = (np.concatenate(parts) for parts in zip(*found, strict=True))
     kept = producer != consumer
-    consumer, producer, why = consumer[kept], producer[kept], why[kept]
-    order = np.lexsort((why, producer, consumer))
-    consumer, producer, why = consumer[order], producer[order], why[order]
+    # one number for each edge sorts several times faster than three columns
+    keys = np.sort((consumer[kept] * count + producer[kept]) * len(Why) + why[kept])
+    pairs, why = np.divmod(keys, len(Why))
+    consumer, producer = np.divmod(pairs, max(count, 1))
     fresh = np.ones(len(consumer), bool)
     fresh[1:] = (consumer[1:] != consumer[:-1]) | (producer[1:] != producer[:-1])
     starts = np.searchsorted(consumer[fresh], np.arange(count + 1))
