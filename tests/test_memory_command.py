@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from test_report_html import Page
 
 from nkireview.cli import main
-from nkireview.record import MemorySummary, TrafficRecord, WorkloadMemory
-from nkireview.report.memory import moved
+from nkireview.record import MemorySummary, SpaceRecord, TrafficRecord, WorkloadMemory
+from nkireview.report.memory import fullest, moved
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n@nki.jit\n"
@@ -329,3 +329,21 @@ def test_a_verdict_and_its_findings_agree() -> None:
             instructions=1,
             traffic=TrafficRecord(moved=0, compulsory=0, least=0),
         )
+
+
+@pytest.mark.parametrize(
+    ("peak", "share"), [(212_983, "100%"), (212_984, "100%"), (212_992, "over 100%"), (270_336, "127%")]
+)
+def test_an_overflow_of_a_few_bytes_is_not_rounded_away(peak: int, share: str) -> None:
+    space = SpaceRecord(
+        memory="SBUF",
+        core=0,
+        usable=212_984,
+        physical=229_376,
+        peak=peak,
+        peak_instruction=3,
+        peak_place="k.py:7",
+    )
+    assert (
+        fullest(space) == f"{peak:,} of 212,984 usable bytes a partition ({share}) at k.py:7, instruction 3"
+    )

@@ -50,6 +50,8 @@ def fullest(space: SpaceRecord) -> str:
     """Where a memory is fullest: ``196,608 of 212,984 usable bytes a partition (92%) at kernel.py:12``."""
     at = f" at {space.peak_place}" if space.peak_place else ""
     share = words.percent(space.peak / space.usable)
+    if space.peak > space.usable and share == words.percent(1.0):
+        share = f"over {share}"
     return words.one_line(
         f"{space.peak:,} of {space.usable:,} usable bytes a partition ({share}){at}, "
         f"instruction {space.peak_instruction:,}"
