@@ -10,7 +10,7 @@ import nkireview
 from nkireview import hardware
 from nkireview.arguments import ReferenceFailed
 from nkireview.checks.integrity import forbidden
-from nkireview.checks.locality import Locality, locality
+from nkireview.checks.locality import Locality
 from nkireview.checks.space import Space
 from nkireview.checks.survey import survey
 from nkireview.hardware import Hardware
@@ -53,7 +53,7 @@ class NotJudged(Exception):
 def memory(
     request: Request, server: ForkServer, progress: Callable[[str], None] = lambda _: None
 ) -> MemorySummary:
-    """The memories of a kernel in every workload; NotJudged where there is no legal program to look at."""
+    """The memories of a kernel in every workload; NotJudged where there is no program to look at."""
     if request.failure is not None:
         raise NotJudged(request.failure.message)
     if request.source is not None:
@@ -119,7 +119,7 @@ def _workload(
         instructions=len(program),
         spaces=tuple(_space(program, space, target) for space in found.space),
         findings=findings,
-        traffic=_traffic(locality(program, found, target)),
+        traffic=_traffic(found.locality),
         maps=memory_maps(program, found.placed, found.uses, target, timing.timeline, most),
         assumed=timing.timeline.assumed,
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nkireview.checks.extent import Extents
+from nkireview.checks.replicas import replicas
 from nkireview.checks.transfers import Transfers
+from nkireview.isa.row import Row
 from nkireview.program.interning import Ints
 from nkireview.program.program import Program
 from nkireview.program.storage import READS, Storage
+from nkireview.schedule.touches import core_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +56,21 @@ def duplicated(program: Program, moves: Transfers, stored: Storage) -> tuple[Dup
                 Duplicated(buffer, len(cores), twice // (len(cores) - 1), union, moves.instruction[rows])
             )
     return tuple(found)
+
+
+def of_equal_values(
+    program: Program, rows: Mapping[str, Row], stored: Storage, items: Sequence[Duplicated]
+) -> tuple[Duplicated, ...]:
+    """Those of which several cores surely store the same values, by their numbering."""
+    if not items:
+        return ()
+    values, core = replicas(program, rows, stored), core_of(program)
+    kept = []
+    for item in items:
+        pairs = np.unique(np.stack([values[item.instructions], core[item.instructions]]), axis=1)
+        if len(np.unique(pairs[0])) < pairs.shape[1]:
+            kept.append(item)
+    return tuple(kept)
 
 
 def _adds(program: Program, moves: Transfers, stored: Storage) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

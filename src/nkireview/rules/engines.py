@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.checks.duplication import Duplicated, duplicated
-from nkireview.checks.replicas import replicas
-from nkireview.checks.survey import Survey
+from nkireview.checks.duplication import duplicated, of_equal_values
 from nkireview.isa.enums import Engine
 from nkireview.isa.table import ROWS
 from nkireview.program.interning import Ints
-from nkireview.program.program import Program
 from nkireview.rules.case import SHOWN, Case, case_of, in_bytes, in_time, scheduled, share
 from nkireview.rules.facts import WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Severity
@@ -324,7 +321,7 @@ def _same_stores(facts: WorkloadFacts) -> Iterator[Draft]:
     program, found = facts.program, facts.survey
     if program is None or found is None or program.header.lnc < 2:
         return
-    items = _alike(program, found, duplicated(program, found.moves, found.stored))
+    items = of_equal_values(program, ROWS, found.stored, duplicated(program, found.moves, found.stored))
     if not items or sum(item.bytes for item in items) < DUPLICATED * sum(item.distinct for item in items):
         return
     case = case_of(facts)
@@ -346,22 +343,6 @@ def _same_stores(facts: WorkloadFacts) -> Iterator[Draft]:
         group="duplicated",
         gain_ns=None if case is None else round(case.total_ns * (1 - 1 / cores), 1),
     )
-
-
-def _alike(program: Program, found: Survey, items: Sequence[Duplicated]) -> list[Duplicated]:
-    """Those of which several cores surely store the same values."""
-    if not items:
-        return []
-    values = replicas(program, ROWS, found.stored)
-    core = np.zeros(len(program), np.int64)
-    for stream in program.streams:
-        core[stream.start : stream.stop] = stream.core
-    kept = []
-    for item in items:
-        pairs = np.unique(np.stack([values[item.instructions], core[item.instructions]]), axis=1)
-        if len(np.unique(pairs[0])) < pairs.shape[1]:
-            kept.append(item)
-    return kept
 
 
 RULES = (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nkireview.program.interning import Ints
 from nkireview.program.program import Program
 from nkireview.program.storage import READS, WRITES
-from nkireview.schedule.touches import Touches
+from nkireview.schedule.touches import Touches, core_of
 
 
 class Why(IntEnum):
@@ -55,7 +55,7 @@ def dependences(program: Program, touched: Touches) -> Dependences:
     """The dependences of a Program: linear in its touches, but for sorting them."""
     count = len(program)
     owner, uses = touched.instruction, touched.use
-    core = _cores(program)[owner]
+    core = core_of(program)[owner]
     reads, writes = (uses & READS) > 0, (uses & WRITES) > 0
     # a read of an instruction comes before its own write
     rows = np.concatenate([np.flatnonzero(reads), np.flatnonzero(writes)])
@@ -67,9 +67,10 @@ def dependences(program: Program, touched: Touches) -> Dependences:
     order = np.argsort(cell, kind="stable")
     rows, is_write, cell = rows[order], is_write[order], cell[order]
     at = owner[rows]
+    before = _before(cell, is_write)
     found = [
-        _edges(at, _before(cell, is_write), ~is_write, Why.data),
-        _edges(at, _before(cell, is_write), is_write, Why.rewrite),
+        _edges(at, before, ~is_write, Why.data),
+        _edges(at, before, is_write, Why.rewrite),
         _reused(at, cell, is_write),
         _named(program),
     ]
@@ -87,14 +88,6 @@ def dependences(program: Program, touched: Touches) -> Dependences:
 
 Edges = tuple[Ints, Ints, Ints]
 """Consumers, their producers, and why."""
-
-
-def _cores(program: Program) -> Ints:
-    """The core of each instruction."""
-    found = np.zeros(len(program), np.int64)
-    for stream in program.streams:
-        found[stream.start : stream.stop] = stream.core
-    return found
 
 
 def _before(cell: Ints, is_write: NDArray[np.bool_]) -> Ints:

@@ -80,6 +80,14 @@ def cores_of(program: Program) -> list[int]:
     return sorted({stream.core for stream in program.streams}) or [0]
 
 
+def core_of(program: Program) -> Ints:
+    """The core of each instruction."""
+    found = np.zeros(len(program), np.int64)
+    for stream in program.streams:
+        found[stream.start : stream.stop] = stream.core
+    return found
+
+
 Rows = tuple[Ints, Ints, int]
 """Instructions, the cell that each touches, and how."""
 
