@@ -26,7 +26,7 @@ from nkireview.program.scope import Scope
 from nkireview.program.storage import READS, WRITES, Storage
 from nkireview.schedule.cells import cells
 from nkireview.schedule.dependences import Dependences, dependences
-from nkireview.schedule.touches import touches
+from nkireview.schedule.touches import core_of, cores_of, touches
 from nkireview.schedule.uses import Uses
 
 CELLS = 256
@@ -166,11 +166,8 @@ def _of_opcodes(program: Program, wanted: Sequence[bool]) -> NDArray[np.bool_]:
 
 def _core_of(program: Program, instruction: Ints) -> Ints:
     """The position of the core of instructions among the cores that have a stream."""
-    cores = sorted({stream.core for stream in program.streams})
-    of = np.zeros(len(program), np.int64)
-    for stream in program.streams:
-        of[stream.start : stream.stop] = cores.index(stream.core)
-    return of[instruction]
+    found: Ints = np.searchsorted(cores_of(program), core_of(program)[instruction])
+    return found
 
 
 def _common(program: Program, used: Uses) -> Ints:

@@ -22,6 +22,7 @@ from nkireview.program.interning import Ints, by_opcode
 from nkireview.program.program import MEMORIES, Program
 from nkireview.program.scope import Scope
 from nkireview.program.storage import Storage, whole_accesses
+from nkireview.schedule.touches import core_of
 from nkireview.schedule.uses import Uses
 
 Box = tuple[tuple[int, int], ...]
@@ -80,9 +81,7 @@ def _plain(program: Program, stored: Storage, used: Uses) -> NDArray[np.bool_]:
     apart = columns.buffer_byte_address[fixed] != columns.buffer_byte_address[place]
     apart |= columns.buffer_partition_address[fixed] != columns.buffer_partition_address[place]
     found[place[apart]] = False
-    core = np.zeros(len(program), np.int64)
-    for stream in program.streams:
-        core[stream.start : stream.stop] = stream.core
+    core = core_of(program)
     least, most = np.full(stored.count + 1, 2**31), np.full(stored.count + 1, -1)
     np.minimum.at(least, used.place, core[used.instruction])
     np.maximum.at(most, used.place, core[used.instruction])
