@@ -717,9 +717,10 @@ def finding(code: str, message: str) -> GradedFinding:
 
 def test_the_summary_counts_ranks_and_names() -> None:
     time = GradedTime(workload="w", predicted_ns=2e6, low_ns=1e6, high_ns=3e6, bound="memory")
+    quick = time.model_copy(update={"predicted_ns": 1500.0, "low_ns": 1200.0, "high_ns": 1800.0})
     found = [
         record("slow", total=80.0, times=(time,), findings=(finding("NKR002", "one"),)),
-        record("fast", total=80.0, times=(time.model_copy(update={"predicted_ns": 1500.0}),)),
+        record("fast", total=80.0, times=(quick,)),
         record("best", total=90.0, findings=(finding("NKR002", "two"), finding("NKR002", "three"))),
         record("bad", total=99.0, status="rejected", exit_code=1, findings=(finding("NKR001", "four"),)),
     ]
@@ -734,7 +735,9 @@ def test_the_summary_counts_ranks_and_names() -> None:
     print_summary(summary, Console(file=screen, width=100))
     lines = [line.rstrip() for line in screen.getvalue().splitlines()]
     assert lines[0] == "task: 4 submissions: 3 acceptable, 1 rejected, 0 not reviewed"
-    assert re.search(r"90 +- +best", screen.getvalue()) and re.search(r"80 +1.5 us +fast", screen.getvalue())
+    assert re.search(r"90 +- +best", screen.getvalue()) and re.search(
+        r"80 +1\.50 us \(1\.2 to 1\.8 us\) +fast", screen.getvalue()
+    )
     assert re.search(r"2 +NKR002 +major +one", screen.getvalue())
     assert lines[-1] == "Records: out.jsonl"
 

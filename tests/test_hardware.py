@@ -77,7 +77,6 @@ DOCUMENTED: dict[str, tuple[Any, Any, Any]] = {
     "scalar.read_accumulator_cycles": (64,) * 3,
     "dma.engines_per_core": (16,) * 3,
     "dma.queues_per_engine": (16,) * 3,
-    "dma.bytes_per_ns": (27.2, 27.2, 38.4),
     "dma.effective_bytes_per_ns": (17, 23, 33),
     "dma.fixed_latency_ns": (1300,) * 3,
     "dma.small_bytes": (256,) * 3,
@@ -170,7 +169,7 @@ def test_every_figure_has_a_unit_a_source_and_a_confidence(hardware: Hardware) -
         assert figure.confidence in get_args(Confidence), path
         assert figure.confidence != "overridden", path
         if figure.confidence == "measured":
-            assert figure.source.startswith("measured on trn"), path
+            assert figure.source.startswith(("measured on trn", "fitted on trn")), path
         elif figure.confidence == "derived":
             assert figure.source.startswith("derived: "), path
         else:
@@ -214,7 +213,8 @@ def test_derived_and_repeated_figures_agree(hardware: Hardware) -> None:
     assert h.sbuf_bytes - h.integer("sbuf.reserved_bytes_per_partition") == h.sbuf_usable_bytes
     cores = h.integer("chip.cores")
     assert h.integer("dma.engines_per_core") * cores == h.integer("chip.dma_engines")
-    assert h.integer("dma.engines_per_core") * h.integer("dma.partitions_per_engine") == h.partitions
+    if h.name != "trn1":  # there one partition is enough for one engine
+        assert h.integer("dma.engines_per_core") * h.integer("dma.partitions_per_engine") == h.partitions
     assert h.number("hbm.bandwidth_per_core") * cores == pytest.approx(h.number("hbm.bandwidth_per_chip"))
     assert h.integer("hbm.bytes_per_core") * cores == h.integer("hbm.bytes_per_chip")
     assert h.number("hbm.bandwidth_per_chip_highest") >= h.number("hbm.bandwidth_per_chip")

@@ -281,3 +281,12 @@ def test_the_truth_of_a_mask_is_true_and_noted() -> None:
         "truth",
         "the truth of a mask was asked for and is True; join comparisons by &, not by and",
     )
+
+
+def test_integers_that_are_affine_after_all_need_no_table() -> None:
+    columns = arange(2048)[None, :]
+    assert (columns // 2048).table is None
+    assert (columns % 2048).table is None
+    assert (columns % 2048).coefficients == (0, 1)
+    assert (columns * 6 // 3).coefficients == (0, 2)
+    assert (columns % 1024).table is not None

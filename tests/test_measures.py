@@ -184,7 +184,6 @@ def timeline(*slices: tuple[str, int, float, float]) -> Timeline:
         ready=stop.astype(np.float64),
         wait=np.zeros(len(slices), np.int8),
         blocker=np.full(len(slices), -1, np.int32),
-        band=0.2,
     )
 
 
@@ -304,7 +303,7 @@ def test_a_few_matmuls_do_not_make_a_kernel_of_matmuls() -> None:
     kernel.matmul(kernel.psum(1, 512), kernel.load(counted(128, 1)), tile)
     alone = of(surveyed(kernel))
     assert alone["pe_filled"] == pytest.approx(1 / 128)
-    for _ in range(20):
+    for _ in range(40):
         kernel.copy(kernel.sbuf(128, 512), tile)
     assert "pe_filled" not in of(surveyed(kernel))
 

@@ -65,7 +65,6 @@ def timeline(begin: list[float], stop: list[float]) -> Timeline:
         ready=np.array(stop),
         wait=np.zeros(count, np.int8),
         blocker=np.full(count, -1, np.int32),
-        band=0.1,
     )
 
 

@@ -30,7 +30,7 @@ from nkireview.report import pictures
 from nkireview.report.html import MOST_FINDINGS, TEMPLATES, html
 from nkireview.report.listing import LONGEST_LINE, MOST_LINES, anchors, listings, split
 
-VOID = {"meta", "br", "rect", "line", "path"}
+VOID = {"meta", "br", "rect", "line", "path", "input"}
 every_sample = pytest.mark.parametrize("make", SAMPLES.values(), ids=SAMPLES)
 
 

@@ -64,7 +64,15 @@ def test_a_range_is_rounded_outwards_in_the_unit_of_its_middle(
 
 
 def test_a_prediction_has_its_range_and_bound() -> None:
-    assert words.predicted(time()) == "28.3 ms (25 to 32 ms), compute-bound"
+    assert words.predicted(time(), "0.6") == "28.3 ms (25 to 32 ms), compute-bound"
+
+
+def test_a_legacy_prediction_says_whether_what_runs_is_what_is_written() -> None:
+    assert words.predicted(time(), "0.1") == "28.3 ms (25 to 32 ms, as traced), compute-bound"
+    free = time(basis="compiler-free: loads merged")
+    assert words.predicted(free, "0.1") == (
+        "28.3 ms (25 to 32 ms, compiler-free: loads merged), compute-bound"
+    )
 
 
 def test_a_gain_has_the_relative_range_of_its_workload() -> None:
@@ -133,14 +141,15 @@ def test_a_total_is_never_rounded_up() -> None:
 
 
 def test_the_summary_of_grade_rounds_totals_as_every_form_does() -> None:
-    best = (Best(name="one", total=79.96, predicted_ns=2e3), Best(name="two", total=12.5, predicted_ns=None))
+    one = Best(name="one", total=79.96, predicted_ns=2e3, low_ns=1.7e3, high_ns=2.35e3)
+    best = (one, Best(name="two", total=12.5, predicted_ns=None))
     summary = Summary(
         task="t", submissions=2, statuses={"acceptable": 2}, best=best, frequent=(), results="r.jsonl"
     )
     screen = io.StringIO()
     print_summary(summary, Console(file=screen, width=80, color_system=None))
     lines = [line.split() for line in screen.getvalue().splitlines()]
-    assert ["79", "2", "us", "one"] in lines and ["12", "-", "two"] in lines
+    assert ["79", "2.00", "us", "(1.7", "to", "2.4", "us)", "one"] in lines and ["12", "-", "two"] in lines
     assert '"total":79.96' in summary.model_dump_json()
 
 

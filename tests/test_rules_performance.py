@@ -500,7 +500,7 @@ def test_single_buffering() -> None:
 
 
 def staged(kernel: Kernel, shared: bool) -> None:
-    """Two loads, a function, a product and a store for each of 16 blocks, on four tiles."""
+    """Two loads, a function, a product, a sum and a store for each of 16 blocks, on four tiles."""
     a, b, out = (kernel.argument(zeros(128 * 16, 2048)) for _ in range(3))
     held = [kernel.sbuf(128, 2048, name=name) for name in ("a", "b", "s", "o")]
     for i in range(16):
@@ -509,7 +509,8 @@ def staged(kernel: Kernel, shared: bool) -> None:
         kernel.copy(first, a[rows])
         kernel.copy(second, b[rows])
         kernel.call("activation", dst=middle, data=first, op="silu")
-        kernel.call("tensor_tensor", dst=last, data1=middle, data2=second, op="multiply")
+        kernel.call("tensor_tensor", Engine.gpsimd, dst=last, data1=middle, data2=second, op="multiply")
+        kernel.call("tensor_tensor", Engine.gpsimd, dst=last, data1=last, data2=second, op="add")
         kernel.copy(out[rows], last)
 
 

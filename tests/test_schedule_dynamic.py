@@ -99,7 +99,7 @@ def test_a_moved_address_costs_compute_engines_the_documented_interval() -> None
     source = kernel.indexed(tile[:, 0:4], "register", 0, axis=1)
     moved = kernel.call("tensor_copy", dst=out, src=source, engine=Engine.vector)
     timing = Timing(kernel.program())
-    overhead = timing.held_ns[plain] - 4 / VECTOR
+    overhead = timing.held_ns[plain] - 2 / VECTOR  # float32 in SBUF: two elements a cycle
     assert timing.held_ns[moved] == pytest.approx(600 / VECTOR + overhead)
 
 

@@ -63,6 +63,8 @@ class WorkloadComparison(_Record):
     b_range: tuple[float, float]
     within_band: bool
     """True where the ranges of the two predictions overlap."""
+    basis: tuple[str, str]
+    """Whether what runs is what is written, of both: see `TimeRecord`."""
     bound: tuple[str, str]
     queues: tuple[Change, ...]
     instructions: tuple[Change, ...]
@@ -236,6 +238,7 @@ def _workload(
         a_range=(one.low_ns, one.high_ns),
         b_range=(two.low_ns, two.high_ns),
         within_band=overlap,
+        basis=(one.basis, two.basis),
         bound=(f"{one.bound} ({one.bound_by})", f"{two.bound} ({two.bound_by})"),
         queues=queues,
         instructions=instructions,

@@ -8,8 +8,6 @@ from typing import Literal
 
 import nkireview
 from nkireview import hardware
-from nkireview.arguments import ReferenceFailed
-from nkireview.checks.integrity import forbidden
 from nkireview.checks.locality import Locality
 from nkireview.checks.space import Space
 from nkireview.checks.survey import survey
@@ -19,12 +17,12 @@ from nkireview.isa.release import Release
 from nkireview.isa.table import ROWS
 from nkireview.memorymap import BLOCKS, memory_maps
 from nkireview.program.program import Program
-from nkireview.program.verify import verify
+from nkireview.programs import program_of, subject_of
 from nkireview.record import (
     HeldRecord,
     MemorySummary,
+    Predicted,
     SpaceRecord,
-    Subject,
     TrafficLine,
     TrafficRecord,
     WorkloadMemory,
@@ -34,7 +32,7 @@ from nkireview.rules.finding import Dimension, Evidence, Finding, Severity, in_o
 from nkireview.rules.registry import RULES
 from nkireview.runner import ForkServer
 from nkireview.schedule.timing import Timing
-from nkireview.tracing import Request, Workload, trace
+from nkireview.tracing import Request, Workload
 
 HELD = 40
 """Kinds of buffers that are named where a memory is fullest."""
@@ -46,33 +44,15 @@ CAPACITY = frozenset({9, 11})
 """Limits of the size of SBUF and PSUM, by their numbers among the constraints."""
 
 
-class NotJudged(Exception):
-    """What keeps the kernel from being judged, in one sentence."""
-
-
 def memory(
     request: Request, server: ForkServer, progress: Callable[[str], None] = lambda _: None
 ) -> MemorySummary:
     """The memories of a kernel in every workload; NotJudged where there is no program to look at."""
-    if request.failure is not None:
-        raise NotJudged(request.failure.message)
-    if request.source is not None:
-        for trespass in forbidden(request.source, request.kernel):
-            raise NotJudged(f"{request.file}:{trespass.line}: not run, since the file {trespass.message}")
+    subject = subject_of(request)
     most = BLOCKS // max(len(request.workloads), 1)
     return MemorySummary(
         tool=f"nkireview {nkireview.__version__}",
-        subject=Subject(
-            kernel=request.kernel,
-            file=str(request.file),
-            sha256=request.source.sha256 if request.source else "",
-            task=request.task,
-            submission=request.submission,
-            target=request.target,
-            release=request.release,
-            lnc=request.lnc,
-            grid=request.grid,
-        ),
+        subject=subject,
         workloads=tuple(
             _workload(request, workload, server, progress, most) for workload in request.workloads
         ),
@@ -82,22 +62,7 @@ def memory(
 def _workload(
     request: Request, workload: Workload, server: ForkServer, progress: Callable[[str], None], most: int
 ) -> WorkloadMemory:
-    progress(f"{workload.name}: tracing")
-    try:
-        traced = trace(request, workload, server)
-    except ReferenceFailed as error:
-        raise NotJudged(str(error)) from None
-    if traced.unsupported:
-        raise NotJudged(traced.unsupported)
-    program = traced.program
-    if program is None:
-        assert traced.failure is not None
-        place = f" ({traced.failure.place})" if traced.failure.place else ""
-        raise NotJudged(f"{workload.name}: {traced.failure.message}{place}")
-    violations = verify(program)
-    for violation in violations:
-        if violation.unsupported:
-            raise NotJudged(f"{workload.name}: {violation.message}")
+    program, violations = program_of(request, workload, server, progress)
     broken = [violation for violation in violations if violation.blocking]
     if broken:
         facts = WorkloadFacts(workload.name, program=program, violations=violations)
@@ -113,6 +78,7 @@ def _workload(
     found = survey(program, ROWS, target)
     facts = WorkloadFacts(workload.name, program=program, violations=violations, timing=timing, survey=found)
     findings = _findings(request, facts)
+    said = timing.prediction
     return WorkloadMemory(
         workload=workload.name,
         verdict=_verdict(findings, found.space),
@@ -121,6 +87,9 @@ def _workload(
         findings=findings,
         traffic=_traffic(found.locality),
         maps=memory_maps(program, found.placed, found.uses, target, timing.timeline, most),
+        predicted=Predicted(
+            total_ns=timing.total_ns, low_ns=said.low_ns, high_ns=said.high_ns, basis=said.basis
+        ),
         assumed=timing.timeline.assumed,
     )
 

@@ -278,6 +278,35 @@ class MemoryMap(_Record):
     blocks: tuple[MapBlock, ...] = ()
 
 
+class DrawnLane(_Record):
+    """A lane of a drawn timeline: slices that overlap lie in several rows."""
+
+    core: int
+    name: str
+    rows: int
+
+
+class DrawnTimeline(_Record):
+    """What is drawn of a timeline: `slices` of the `whole` number, in columns of integers with spaces between them.
+
+    A column whose values are all the same has one. `lane`, `name`, `place`, `operands` and `wait` are positions in the
+    texts, `blocker` is the position of the slice that was waited for, -1 is none. `start` is a step from the slice
+    before, `length` and `latency` (from the end of a slice to its result) are times, as `end` is, in tenths of ns.
+    Merged slices begin within `step_ns` of each other; `count` is how many are one, `busy` how long they take together.
+    """
+
+    slices: int
+    whole: int
+    step_ns: float = 0.0
+    end: int
+    lanes: tuple[DrawnLane, ...]
+    names: tuple[str, ...]
+    places: tuple[str, ...]
+    operands: tuple[str, ...]
+    waits: tuple[str, ...]
+    columns: dict[str, str]
+
+
 class TimeRecord(_Record):
     """What the timing model predicts for a workload; a prediction is never without its range."""
 
@@ -285,6 +314,8 @@ class TimeRecord(_Record):
     total_ns: float
     low_ns: float
     high_ns: float
+    basis: str = "as traced"
+    """Whether what runs is what is written, or what the compiler is taken to have changed."""
     bound: Literal["memory", "compute", "issue", "latency"]
     bound_by: str
     floor_ns: float
@@ -297,6 +328,7 @@ class TimeRecord(_Record):
     """The lines with the longest time: on their queue, in transfers or on the critical path."""
     memory: tuple[MemoryCurve, ...] = ()
     maps: tuple[MemoryMap, ...] = ()
+    drawn: DrawnTimeline | None = None
     assumed: tuple[str, ...] = ()
 
 
@@ -445,6 +477,15 @@ class TrafficRecord(_Record):
     lines: tuple[TrafficLine, ...] = ()
 
 
+class Predicted(_Record):
+    """A predicted time with its range, and whether what runs is what is written."""
+
+    total_ns: float
+    low_ns: float
+    high_ns: float
+    basis: str
+
+
 class WorkloadMemory(_Record):
     """Space and traffic of one workload; `findings` say what does not fit, the smallest change with each.
 
@@ -459,6 +500,7 @@ class WorkloadMemory(_Record):
     findings: tuple[Finding, ...] = ()
     traffic: TrafficRecord | None = None
     maps: tuple[MemoryMap, ...] = ()
+    predicted: Predicted | None = None
     assumed: tuple[str, ...] = ()
 
     @model_validator(mode="after")

@@ -47,7 +47,7 @@ from nkireview.rules.registry import judge
 from nkireview.runner import ForkServer
 from nkireview.runs import Bench, Runs
 from nkireview.schedule.timing import Timing
-from nkireview.times import time_record
+from nkireview.times import SLICES, time_record
 from nkireview.tracing import Request, Traced, Workload, trace
 
 UNEXECUTED = "nothing was executed: whether the result is right was not looked at"
@@ -176,8 +176,12 @@ class _Review:
             found = survey(program, ROWS, self.hardware, trips)
         with self.bench.clock("schedule"):
             timing = Timing(program, trips=trips)
-            blocks = BLOCKS // max(len(self.request.workloads), 1)
-            self.times.append(time_record(facts.name, program, timing, found, self.hardware, blocks))
+            share = max(len(self.request.workloads), 1)
+            self.times.append(
+                time_record(
+                    facts.name, program, timing, found, self.hardware, BLOCKS // share, SLICES // share
+                )
+            )
         return replace(facts, timing=timing, survey=found)
 
     def _execute(

@@ -7,12 +7,15 @@ from collections import defaultdict
 import numpy as np
 
 from nkireview.checks.counts import multiply_accumulates
+from nkireview.checks.ran import ran
 from nkireview.checks.survey import Survey
+from nkireview.drawing import drawn
 from nkireview.hardware import Hardware
 from nkireview.isa.enums import Engine
 from nkireview.isa.row import Flow
 from nkireview.isa.table import ROWS
 from nkireview.memorymap import BLOCKS, memory_maps
+from nkireview.profiling import SPILL, slice_table
 from nkireview.program.interning import by_opcode, intern
 from nkireview.program.program import Program
 from nkireview.program.scope import Scope, distinct_calls
@@ -27,6 +30,8 @@ BINS = 120
 STEPS = 12
 LINES = 40
 POINTS = 240
+SLICES = 3000
+"""Slices of a drawn timeline; more are merged."""
 WAITS = {
     Wait.data: "data",
     Wait.reuse: "its destination to be free",
@@ -35,21 +40,32 @@ WAITS = {
     Wait.bandwidth: "HBM bandwidth",
     Wait.named: "an explicit dependency",
     Wait.peer: "the other core",
+    Wait.port: "another engine's access to the same memory",
 }
 
 
 def time_record(
-    name: str, program: Program, timing: Timing, survey: Survey, hardware: Hardware, blocks: int = BLOCKS
+    name: str,
+    program: Program,
+    timing: Timing,
+    survey: Survey,
+    hardware: Hardware,
+    blocks: int = BLOCKS,
+    slices: int = SLICES,
 ) -> TimeRecord:
-    """The record of a workload's prediction; its memory maps have about `blocks` rectangles at most."""
+    """The record of a workload's prediction.
+
+    Its memory maps have about `blocks` rectangles at most, its drawn timeline about so many `slices`.
+    """
     timeline = timing.timeline
     found = summary(timeline)
-    low, high = timeline.range_ns
+    said = timing.prediction
     return TimeRecord(
         workload=name,
         total_ns=timeline.total_ns,
-        low_ns=low,
-        high_ns=high,
+        low_ns=said.low_ns,
+        high_ns=said.high_ns,
+        basis=said.basis,
         bound=found.bound.value,
         bound_by=found.bound_by,
         floor_ns=floor_ns(program, survey, hardware),
@@ -71,6 +87,7 @@ def time_record(
             _memory(program, curve, hardware) for curve in occupancy(program, timing.plan.storage, timeline)
         ),
         maps=memory_maps(program, survey.placed, survey.uses, hardware, timeline, blocks),
+        drawn=drawn(slice_table(program, timing, survey, hardware), slices),
         assumed=timeline.assumed,
     )
 
@@ -134,6 +151,8 @@ def _critical(program: Program, timeline: Timeline, found: Summary) -> tuple[Pat
         line, opcode, lane = key
         most = max(waits[key], key=lambda wait: waits[key][wait])
         name = program.opcodes[opcode].name if opcode >= 0 else lane
+        if lane == TRANSFER and opcode >= 0 and not is_dma[opcode]:
+            name = SPILL
         steps.append(
             PathStep(
                 place=program.place_text(shown.get(line, -1)),
@@ -149,9 +168,7 @@ def _critical(program: Program, timeline: Timeline, found: Summary) -> tuple[Pat
 def _lines(program: Program, timing: Timing, survey: Survey, found: Summary) -> tuple[LineCost, ...]:
     """Lines by the longest of the times that their instructions take: queue, transfers, critical path."""
     columns, timeline = program.columns, timing.timeline
-    times = np.ones(len(program))
-    times[survey.work.instruction] = survey.work.times
-    times[survey.moves.instruction] = survey.moves.times
+    times = ran(timing, survey).times
     priced = timing.plan.costs
     lines = np.array([_line(program, place) for place in range(len(program.places))], np.int64)
     line = np.where(columns.place >= 0, np.append(lines, -1)[columns.place], -1)
@@ -164,7 +181,7 @@ def _lines(program: Program, timing: Timing, survey: Survey, found: Summary) -> 
     owned = instruction >= 0
     np.add.at(critical, classes.of[instruction[owned]], found.path.ns[owned])
     moved = np.zeros(len(program))
-    moved[survey.moves.instruction] = survey.moves.bytes * survey.moves.times
+    moved[survey.moves.instruction] = survey.moves.bytes * times[survey.moves.instruction]
     weight = np.bincount(classes.of, weights=moved, minlength=len(classes))
     longest = np.maximum(np.maximum(held, transfer), critical)
     order = sorted(range(len(classes)), key=lambda at: (-longest[at], classes.first[at]))[:LINES]

@@ -1,12 +1,14 @@
 """The commands, thin: arguments in, exit codes out; one module each."""
 
 from nkireview.cli import (
+    calibrate,
     compare,
     coverage,
     exec,
     grade,
     memory,
     migrate_check,
+    profile,
     review,
     rubric,
     rules,
@@ -16,6 +18,7 @@ from nkireview.cli import (
 from nkireview.cli.group import main
 
 __all__ = [
+    "calibrate",
     "compare",
     "coverage",
     "exec",
@@ -23,6 +26,7 @@ __all__ = [
     "main",
     "memory",
     "migrate_check",
+    "profile",
     "review",
     "rubric",
     "rules",

@@ -13,7 +13,8 @@ from nkireview.cli.group import main
 from nkireview.cli.options import kernel_options, submission_option
 from nkireview.cli.review import requests_of
 from nkireview.cli.screen import WRONG_CALL, progress, screen, sentences
-from nkireview.memory import NotJudged, memory
+from nkireview.memory import memory
+from nkireview.programs import NotJudged
 from nkireview.report.machine import write_texts
 from nkireview.report.memory import FILES, memory_html, print_memory
 from nkireview.requests import UsageError, with_limits
@@ -47,14 +48,7 @@ def memory_command(path: Path, out: Path | None, as_json: bool, wall: float | No
     could not be judged.
     """
     with sentences():
-        requests = _requests(path, options)
-        if len(requests) > 1:
-            named = ", ".join(request.submission for request in requests[:4])
-            raise UsageError(
-                f"{path} has {len(requests)} submissions ({named}{', ...' if len(requests) > 4 else ''}); name one "
-                "of them"
-            )
-        request = with_limits(requests[0], wall)
+        request = request_of(path, options, wall)
         try:
             with ForkServer() as server, progress(Console(stderr=True)) as tell:
                 summary = memory(request, server, tell)
@@ -72,6 +66,17 @@ def memory_command(path: Path, out: Path | None, as_json: bool, wall: float | No
             if out is not None:
                 console.print(f"\nPage: {out / FILES[1]}", style="dim", highlight=False, markup=False)
     sys.exit(int(summary.exit_code))
+
+
+def request_of(path: Path, options: dict[str, Any], wall: float | None) -> Request:
+    """The one request of a call; UsageError or TaskError for a wrong one. Takes its options out of `options`."""
+    requests = _requests(path, options)
+    if len(requests) > 1:
+        named = ", ".join(request.submission for request in requests[:4])
+        raise UsageError(
+            f"{path} has {len(requests)} submissions ({named}{', ...' if len(requests) > 4 else ''}); name one of them"
+        )
+    return with_limits(requests[0], wall)
 
 
 def _requests(path: Path, options: dict[str, Any]) -> list[Request]:

@@ -24,12 +24,13 @@ class _Record(BaseModel):
 
 
 class GradedTime(_Record):
-    """What the timing model predicts for a workload, in ns, with its range."""
+    """What the timing model predicts for a workload, in ns, with its range and what that rests on."""
 
     workload: str
     predicted_ns: float
     low_ns: float
     high_ns: float
+    basis: str = "as traced"
     bound: str
 
 
@@ -79,11 +80,13 @@ class GradeRecord(_Record):
 
 
 class Best(_Record):
-    """A submission near the top."""
+    """A submission near the top; the predicted time of all its workloads has their ranges together."""
 
     name: str
     total: float
     predicted_ns: float | None
+    low_ns: float | None = None
+    high_ns: float | None = None
 
 
 class Frequent(_Record):

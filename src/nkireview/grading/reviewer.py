@@ -229,6 +229,7 @@ def graded(found: ReviewRecord, entry: Entry, digest: str, prepared: Prepared, e
                 predicted_ns=rounded(time.total_ns),
                 low_ns=rounded(time.low_ns),
                 high_ns=rounded(time.high_ns),
+                basis=time.basis,
                 bound=time.bound,
             )
             for time in found.times

@@ -18,6 +18,8 @@ def summarise(records: Sequence[GradeRecord], task: str, results: str) -> Summar
             name=record.name,
             total=record.total,
             predicted_ns=sum(time.predicted_ns for time in record.times) if record.times else None,
+            low_ns=sum(time.low_ns for time in record.times) if record.times else None,
+            high_ns=sum(time.high_ns for time in record.times) if record.times else None,
         )
         for record in records
         if record.total is not None and record.status == "acceptable"

@@ -133,35 +133,41 @@ class Cost:
 
     N is the number of elements a partition of `subject` (empty: 0); `minimum` and `extra` name figures of
     `hardware/`. The first of `rates` that applies replaces `per_element`; `extra` counts only where the operand
-    `extra_for` is given (empty: always).
+    `extra_for` is given (empty: always). An instruction of several `passes` needs the minimum for each, and each no
+    less than the `load` of what it holds still, which hides behind the pass before.
     """
 
     subject: str
-    per_element: float
+    per_element: float | str
     minimum: str | None = None
     extra: str | None = None
     formula: str = ""
     source: str = ""
     rates: tuple[Rate, ...] = ()
     extra_for: str = ""
+    passes: Callable[[Call], int] = lambda call: 1
+    load: Callable[[Call], float] = lambda call: 0.0
 
     def cycles_per_element(self, call: Call) -> float:
         """Cycles for each element of the subject in this call."""
         generation = call.hardware.generation
+        per: float | str | Callable[[Call], float] = self.per_element
         for rate in self.rates:
             if generation in rate.generations and rate.applies(call):
                 per = rate.per_element
-                if isinstance(per, str):
-                    return call.hardware.number(per)
-                return per(call) if callable(per) else per
-        return self.per_element
+                break
+        if isinstance(per, str):
+            return call.hardware.number(per)
+        return per(call) if callable(per) else per
 
     def interval(self, call: Call) -> float:
         """The documented initiation interval of this call, in cycles of its engine."""
         elements = call.measure(self.subject, "free") if self.subject else 0
-        cycles = self.cycles_per_element(call) * elements
+        passes = self.passes(call)
+        each = max(self.cycles_per_element(call) * elements / passes, self.load(call))
         if self.minimum:
-            cycles = max(cycles, call.hardware.number(self.minimum))
+            each = max(each, call.hardware.number(self.minimum))
+        cycles = passes * each
         if self.extra and (not self.extra_for or call.has(self.extra_for)):
             cycles += call.hardware.number(self.extra)
         return cycles

@@ -37,6 +37,7 @@ def _time(time: TimeRecord) -> dict[str, Any]:
         "workload": words.one_line(time.workload, LONGEST),
         "predicted": _us(time.total_ns),
         "range": [_us(time.low_ns), _us(time.high_ns)],
+        "basis": time.basis,
         "bound": time.bound,
     }
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nkireview.comparison import Change, Comparison, WorkloadComparison
-from nkireview.report.text import UNEXECUTED, duration, one_line, ranged
+from nkireview.report.text import UNEXECUTED, basis_of, duration, one_line, ranged
 from nkireview.rubric.text import points
 from nkireview.rules.case import in_bytes
 
@@ -31,17 +31,18 @@ def print_comparison(found: Comparison, console: Console) -> None:
         for blocker in side.blockers:
             console.print(f"   blocker {escape(one_line(blocker, 300))}", highlight=False)
     for workload in found.workloads:
-        _workload(workload, console)
+        _workload(workload, found.release, console)
     _only("Only A has", found.only_a, console)
     _only("Only B has", found.only_b, console)
     for sentence in found.not_compared:
         console.print(f"Not compared: {escape(sentence)}", highlight=False)
 
 
-def _workload(found: WorkloadComparison, console: Console) -> None:
+def _workload(found: WorkloadComparison, release: str, console: Console) -> None:
+    one, two = (basis_of(basis, release) for basis in found.basis)
     console.print(
-        f"\n[bold]{escape(found.workload)}[/bold]  A {ranged(found.a_ns, *found.a_range)}, {found.bound[0]}; "
-        f"B {ranged(found.b_ns, *found.b_range)}, {found.bound[1]}",
+        f"\n[bold]{escape(found.workload)}[/bold]  A {ranged(found.a_ns, *found.a_range, one)}, {found.bound[0]}; "
+        f"B {ranged(found.b_ns, *found.b_range, two)}, {found.bound[1]}",
         highlight=False,
     )
     for reason in found.reasons:

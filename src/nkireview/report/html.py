@@ -1,4 +1,7 @@
-"""A review as one page: offline, without scripts or requests, findings beside the source, time and memory drawn."""
+"""A review as one page: offline, without requests, findings beside the source, time and memory drawn.
+
+Its one script draws timelines; without any there is none.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from nkireview.record import OutputResult, ReviewRecord, Run
-from nkireview.report import memory_map, pictures
+from nkireview.report import memory_map, pictures, timeline_page
 from nkireview.report import text as words
 from nkireview.report.listing import anchors, listings
 from nkireview.rubric.scorecard import EvidenceLink
@@ -27,23 +30,33 @@ def html(record: ReviewRecord, sources: Mapping[str, str]) -> str:
     """The text of review.html; `sources` maps the file names that places use to their text."""
     found = words.numbered(record)
     shown = listings(sources, found[:MOST_FINDINGS])
+    times = sorted(record.times, key=lambda time: -time.total_ns)
+    scripts = [timeline_page.script()] if any(time.drawn for time in times[:MOST_TIMES]) else []
     return (
         environment()
         .get_template("review.html.j2")
         .render(
             record=record,
-            css=(TEMPLATES / "review.css").read_text(encoding="utf-8"),
+            css="\n".join([style("review.css"), *([style("timeline.css")] if scripts else [])]),
+            policy=timeline_page.policy(scripts),
+            scripts=scripts,
             found=found[:MOST_FINDINGS],
             left_out=max(0, len(found) - MOST_FINDINGS),
             listings=shown,
             anchors=anchors(shown),
             runs=_outputs(record.runs),
-            times=sorted(record.times, key=lambda time: -time.total_ns),
+            times=times,
             most=MOST_ROWS,
             most_places=MOST_PLACES,
             most_times=MOST_TIMES,
         )
     )
+
+
+@cache
+def style(name: str) -> str:
+    """The rules of a style sheet among the templates."""
+    return (TEMPLATES / name).read_text(encoding="utf-8").strip()
 
 
 @cache
@@ -71,6 +84,7 @@ def environment() -> Environment:
         words=words,
         pictures=pictures,
         memory_map=memory_map,
+        timeline_page=timeline_page,
         evidence=_evidence,
         tone=_tone,
         share_of=_share_of,

@@ -34,7 +34,12 @@ _OUTSIDE_ASCII = re.compile(r"[\x7f-\U0010ffff]")
 
 def to_json(record: ReviewRecord) -> str:
     """The JSON text of a review, in ASCII; non-finite figures are strings, as JSON has none."""
-    return _OUTSIDE_ASCII.sub(_escaped, record.model_dump_json(indent=2)) + "\n"
+    return ascii_text(record.model_dump_json(indent=2)) + "\n"
+
+
+def ascii_text(text: str) -> str:
+    """A JSON text in ASCII."""
+    return _OUTSIDE_ASCII.sub(_escaped, text)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -89,7 +89,7 @@ def _head(record: ReviewRecord) -> str:
     if record.times:
         longest = max(record.times, key=lambda time: time.total_ns)
         name = f" for {code(longest.workload)}" if len(record.times) > 1 else ""
-        first.append(f"Predicted time{name}: {words.predicted(longest)}.")
+        first.append(f"Predicted time{name}: {words.predicted(longest, subject.release.value)}.")
     if record.findings:
         first.append(f"Findings: {words.tally(record)}.")
     lines = [
@@ -135,7 +135,7 @@ def _times(record: ReviewRecord) -> str:
     rows = [
         (
             code(time.workload, cell=True),
-            words.predicted(time),
+            words.predicted(time, record.subject.release.value),
             escape(time.bound_by),
             words.duration(time.floor_ns),
             words.percent(time.overlap),

@@ -82,6 +82,15 @@ def moved(traffic: TrafficRecord) -> str:
     return words.one_line(text)
 
 
+def timed(workload: WorkloadMemory, release: str) -> str:
+    """The predicted time that the maps span, with its range; empty where nothing is timed."""
+    time = workload.predicted
+    if time is None or not time.total_ns:
+        return ""
+    found = words.ranged(time.total_ns, time.low_ns, time.high_ns, words.basis_of(time.basis, release))
+    return f"Predicted time: {found}"
+
+
 def memory_html(summary: MemorySummary) -> str:
     """The page: offline, without scripts."""
     return (
@@ -96,6 +105,7 @@ def memory_html(summary: MemorySummary) -> str:
             fullest=fullest,
             held=held,
             moved=moved,
+            timed=timed,
             most_held=MOST_HELD,
             most_lines=MOST_LINES,
         )
@@ -105,19 +115,20 @@ def memory_html(summary: MemorySummary) -> str:
 def print_memory(summary: MemorySummary, console: Console) -> None:
     """Print everything, workload by workload, as wide as the terminal."""
     head = Text(f"{name_of(summary)}: kernel {words.one_line(summary.subject.kernel, 200)}", style="bold")
-    _print(head, console)
-    _print(Text(settings(summary), style="dim"), console)
+    print_line(head, console)
+    print_line(Text(settings(summary), style="dim"), console)
     for workload in summary.workloads:
-        for line in _lines(workload, console):
-            _print(line, console)
+        for line in _lines(workload, summary.subject.release.value, console):
+            print_line(line, console)
 
 
-def _print(line: Text, console: Console) -> None:
+def print_line(line: Text, console: Console) -> None:
+    """Print a line as it is, however long."""
     line.rstrip()
     console.print(line, soft_wrap=True, highlight=False)
 
 
-def _lines(workload: WorkloadMemory, console: Console) -> Iterator[Text]:
+def _lines(workload: WorkloadMemory, release: str, console: Console) -> Iterator[Text]:
     yield Text("")
     yield Text.assemble(
         (workload.verdict.upper(), STYLES[workload.verdict]),
@@ -125,11 +136,11 @@ def _lines(workload: WorkloadMemory, console: Console) -> Iterator[Text]:
     )
     for finding in workload.findings:
         style = SEVERITIES.get(finding.severity, "dim")
-        yield from _hanging(
+        yield from hanging(
             Text(f"  {finding.severity.value:8}", style=style), f"{finding.code} {finding.message}", console
         )
         if finding.change:
-            yield from _hanging(Text(f"{'':10}change: ", style="bold"), finding.change, console)
+            yield from hanging(Text(f"{'':10}change: ", style="bold"), finding.change, console)
     for space in workload.spaces:
         yield Text("")
         yield Text.assemble(
@@ -147,12 +158,14 @@ def _lines(workload: WorkloadMemory, console: Console) -> Iterator[Text]:
     if workload.traffic is not None:
         yield Text("")
         yield from _traffic(workload.traffic, console)
+    if found_time := timed(workload, release):
+        yield Text(found_time)
     if workload.assumed:
         yield Text(words.one_line(f"Assumed: {'; '.join(workload.assumed)}."), style="dim")
 
 
 def _traffic(traffic: TrafficRecord, console: Console) -> Iterator[Text]:
-    yield from _hanging(Text("Traffic: ", style="bold"), moved(traffic), console)
+    yield from hanging(Text("Traffic: ", style="bold"), moved(traffic), console)
     for route, size in traffic.by_route.items():
         yield Text(f"  {route:24} {words.size(size):>12}")
     if not traffic.lines:
@@ -174,7 +187,7 @@ def _traffic(traffic: TrafficRecord, console: Console) -> Iterator[Text]:
         yield Text(f"  and {len(traffic.lines) - MOST_LINES} more lines", style="dim")
 
 
-def _hanging(first: Text, text: str, console: Console) -> Iterator[Text]:
+def hanging(first: Text, text: str, console: Console) -> Iterator[Text]:
     """A text that hangs beside its label."""
     indent = len(first)
     body = Text(words.one_line(text)).wrap(console, max(console.width, indent + 20) - indent)

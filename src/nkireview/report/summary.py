@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nkireview.grading.record import Summary
+from nkireview.grading.record import Best, Summary
+from nkireview.report.text import ranged
 from nkireview.rubric.text import points
 
 MESSAGE_WIDTH = 100
@@ -19,7 +20,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     if summary.best:
         table = Table("score", "predicted", "submission", title="Best", title_justify="left", box=None)
         for item in summary.best:
-            table.add_row(points(item.total), time_text(item.predicted_ns), Text(item.name))
+            table.add_row(points(item.total), _time(item), Text(item.name))
         console.print(table)
     if summary.frequent:
         table = Table(
@@ -32,14 +33,10 @@ def print_summary(summary: Summary, console: Console) -> None:
     console.print(Text(f"Records: {summary.results}"), soft_wrap=True)
 
 
-def time_text(ns: float | None) -> str:
-    """A predicted time with its unit."""
-    if ns is None:
+def _time(item: Best) -> str:
+    if item.predicted_ns is None or item.low_ns is None or item.high_ns is None:
         return "-"
-    for unit, size in (("ms", 1e6), ("us", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}"
-    return f"{ns:.3g} ns"
+    return ranged(item.predicted_ns, item.low_ns, item.high_ns)
 
 
 def _short(message: str) -> str:

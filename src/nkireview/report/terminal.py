@@ -161,7 +161,8 @@ class _Screen:
         for at, time in enumerate(times[: None if self.height is None else SHOWN_TIMES]):
             name = f"{time.workload}: " if len(times) > 1 else ""
             by = f" ({time.bound_by})" if time.bound_by else ""
-            lines += self._labelled("" if at else "Time", f"{name}{words.predicted(time)}{by}", 1)
+            said = words.predicted(time, self.record.subject.release.value)
+            lines += self._labelled("" if at else "Time", f"{name}{said}{by}", 1)
         if self.height is not None and len(times) > SHOWN_TIMES:
             lines.append(Text(f"{'':{LABEL}}and {len(times) - SHOWN_TIMES} shorter", style="dim"))
         return lines

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Protocol
 
-from nkireview.record import OutputResult, ReviewRecord, Run, TimeRecord
+from nkireview.isa.release import LEGACY
+from nkireview.record import OutputResult, ReviewRecord, Run, Subject, TimeRecord
 from nkireview.rubric.scorecard import Edit
 from nkireview.rubric.text import points
 from nkireview.rules.finding import Finding, Severity
@@ -83,17 +85,29 @@ def _outward(value: float, up: bool) -> float:
     return (math.ceil(steps) if up else math.floor(steps)) * step
 
 
-def ranged(value_ns: float, low_ns: float, high_ns: float) -> str:
-    """A predicted time with its range in the same unit, rounded outwards: ``28.3 ms (25 to 32 ms)``."""
+def ranged(value_ns: float, low_ns: float, high_ns: float, basis: str = "") -> str:
+    """A predicted time with its range in the same unit, rounded outwards: ``28.3 ms (25 to 32 ms)``.
+
+    `basis` is what the range rests on, where that is not always the same: ``28.3 ms (25 to 32 ms, as traced)``.
+    """
     scale, unit = _unit(value_ns)
     low = _digits(_outward(low_ns / scale, up=False), 2)
     high = _digits(_outward(high_ns / scale, up=True), 2)
-    return f"{duration(value_ns)} ({low} to {high} {unit})"
+    return f"{duration(value_ns)} ({low} to {high} {unit}{f', {basis}' if basis else ''})"
 
 
-def predicted(time: TimeRecord) -> str:
-    """The predicted time of a workload with its range and bound: ``28.3 ms (25 to 32 ms), compute-bound``."""
-    return f"{ranged(time.total_ns, time.low_ns, time.high_ns)}, {time.bound}-bound"
+def predicted(time: TimeRecord, release: str) -> str:
+    """The predicted time of a workload with its range and bound: ``28.3 ms (25 to 32 ms), compute-bound``.
+
+    Of the legacy generation also whether what runs is what is written; of the others it always is.
+    """
+    basis = basis_of(time.basis, release)
+    return f"{ranged(time.total_ns, time.low_ns, time.high_ns, basis)}, {time.bound}-bound"
+
+
+def basis_of(basis: str, release: str) -> str:
+    """What a prediction rests on; empty for a release whose programs always run as they are written."""
+    return basis if release == str(LEGACY) else ""
 
 
 def gain_range(finding: Finding, times: Sequence[TimeRecord]) -> tuple[float, float] | None:
@@ -155,13 +169,20 @@ def place_of(place: str) -> tuple[str, int | None]:
     return (file, int(line)) if file and re.fullmatch(r"[1-9][0-9]{0,8}", line) else (place, None)
 
 
-def subject_name(record: ReviewRecord) -> str:
+class Named(Protocol):
+    """What tells its subject: a review, or what a command shows without one."""
+
+    @property
+    def subject(self) -> Subject: ...
+
+
+def subject_name(record: Named) -> str:
     """What was reviewed: ``task/submission``, or the file."""
     subject = record.subject
     return one_line(f"{subject.task}/{subject.submission}" if subject.task else subject.file, 200)
 
 
-def settings(record: ReviewRecord) -> str:
+def settings(record: Named) -> str:
     """Target, release, LNC and, of a kernel that has one, the launch grid, each with its origin."""
     subject = record.subject
     named = [("", subject.target), ("NKI ", subject.release), ("LNC ", subject.lnc)]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview import hardware
+from nkireview.checks.ran import Ran, ran
 from nkireview.checks.survey import Survey
 from nkireview.hardware import Hardware
 from nkireview.isa.enums import Engine, Memory
@@ -118,13 +119,23 @@ class Case:
         return max(scaled, gone)
 
     @cached_property
-    def transfer_floor_ns(self) -> float:
-        """The time HBM needs for all that the program moves."""
+    def ran(self) -> Ran:
+        """What runs; of the legacy generation, what its compiler makes of what is written."""
+        return ran(self.timing, self.survey)
+
+    @cached_property
+    def moved_bytes(self) -> float:
+        """Bytes that what runs moves over HBM."""
         moves = self.survey.moves
         ends = moves.loads.astype(np.float64) + moves.stores
+        written = float((moves.bytes * self.ran.times[moves.instruction] * ends).sum())
+        return written + self.ran.spilled + self.ran.restored
+
+    @cached_property
+    def transfer_floor_ns(self) -> float:
+        """The time HBM needs for all that is moved."""
         cores = len({stream.core for stream in self.program.streams}) or 1
-        moved = float((moves.bytes * moves.times * ends).sum())
-        return moved / self.figures.number("hbm.bandwidth_per_core") * 1e9 / cores
+        return self.moved_bytes / self.figures.number("hbm.bandwidth_per_core") * 1e9 / cores
 
     @property
     def free_sbuf(self) -> int:

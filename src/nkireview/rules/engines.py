@@ -120,7 +120,7 @@ def _moved(case: Case, source: Engine, target: Engine, change: str) -> Iterator[
         Severity.minor,
         f"{source.name} is busy for {share(busy, case.total_ns)} of the predicted time, {target.name} for "
         f"{share(idle, case.total_ns)}; {len(instructions)} instructions could run there; shared evenly they would "
-        f"save {in_time(gain)}",
+        f"save {share(gain, case.total_ns)} of it",
         instructions,
         gain_ns=gain,
         group=f"{source.name}, {target.name}",
@@ -281,7 +281,7 @@ def _saved(case: Case, instructions: Ints, severity: Severity, message: str, cha
     if case.worth(gain):
         yield case.draft(
             severity,
-            f"{message.format(count=len(instructions))}: {in_time(gain)} of {in_time(case.total_ns)}",
+            f"{message.format(count=len(instructions))}: {share(gain, case.total_ns)} of the predicted time",
             instructions,
             gain_ns=gain,
             group=", ".join(case.places(instructions)),

@@ -15,7 +15,7 @@ from nkireview.isa.enums import Memory
 from nkireview.isa.release import LEGACY, Release
 from nkireview.program.interning import Ints
 from nkireview.program.program import MEMORIES, Program
-from nkireview.rules.case import Case, in_bytes, in_time, scheduled, share
+from nkireview.rules.case import Case, in_bytes, scheduled, share
 from nkireview.rules.facts import WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Severity
 from nkireview.rules.rule import Draft, Rule, each
@@ -271,7 +271,8 @@ def _without_repeats(
     moves = case.survey.moves
     instructions = moves.instruction[item.rows]
     if goal > 1:
-        scale[instructions] = min(1.0, goal * item.spread / item.factor)
+        moved = float((moves.bytes[item.rows] * case.ran.times[instructions]).sum())
+        scale[instructions] = min(1.0, goal * item.spread * (item.needed or 0) / moved) if moved else 1.0
         return
     scale[moves.instruction[item.repeats]] = 0.0
     left = np.setdiff1d(item.rows, item.repeats)
@@ -396,7 +397,7 @@ def _waste(
         places = case.places(instructions)
         yield case.draft(
             severity,
-            f"{message.format(count=len(instructions))}: {in_time(gain)} of {in_time(case.total_ns)}",
+            f"{message.format(count=len(instructions))}: {share(gain, case.total_ns)} of the predicted time",
             instructions,
             gain_ns=gain,
             group=", ".join(places),

@@ -228,7 +228,7 @@ def _latency(case: Case) -> Iterator[Draft]:
         last = int(line.blocker[last])
     instructions = np.unique(line.instruction[path])
     yield Draft(
-        f"no queue is busy for half of {in_time(case.total_ns)}: {busiest.name} for "
+        f"no queue is busy for half of the predicted time: {busiest.name} for "
         f"{share(busy[busiest], case.total_ns)}, DMA transfers for {share(moving, case.total_ns)}; each step waits for "
         "the one before",
         case.places(instructions[instructions >= 0].astype(np.int64)),
@@ -264,7 +264,7 @@ def _far(case: Case) -> Iterator[Draft]:
         return
     what = "HBM traffic that is needed" if moved >= computed else "matmuls at the bfloat16 peak"
     yield Draft(
-        f"{in_time(case.total_ns)} is {case.total_ns / floor:.3g} times the floor of {in_time(floor)} for {what} and "
+        f"the predicted time is {case.total_ns / floor:.3g} times the floor of {in_time(floor)} for {what} and "
         "the latency of a load and a store",
         workload=case.name,
         group="floor",

@@ -17,20 +17,20 @@ TIMES = 2.0
 
 
 def _beyond(case: Case) -> Iterator[Draft]:
-    found = case.survey.locality
+    found, moved = case.survey.locality, case.moved_bytes
     least = max(found.least, found.alone)
-    if not found.attainable or not least or found.moved <= TIMES * least:
+    if not found.attainable or not least or moved <= TIMES * least:
         return
     moves = case.survey.moves
     rows = np.flatnonzero((moves.loads | moves.stores) & (moves.times > 0))
     instructions = moves.instruction[rows]
-    gain = case.stake(instructions, least / found.moved)
+    gain = case.stake(instructions, least / moved)
     if not case.worth(gain):
         return
     lines = [line for line in found.lines if "HBM" in line.route and line.place]
     draft = case.draft(
         Severity.minor,
-        f"{in_bytes(found.moved)} move over HBM, {found.moved / least:.3g} times the {in_bytes(least)} that have to; "
+        f"{in_bytes(moved)} move over HBM, {moved / least:.3g} times the {in_bytes(least)} that have to; "
         f"most of it at {_most(lines)}",
         instructions,
         gain_ns=gain,

@@ -68,6 +68,8 @@ class Ring:
         starts = hardware.start_partitions(1) if shared else (0,)
         self._borders = (*starts, hardware.partitions)
         self._lanes = [_Lane() for _ in self._borders[1:]]
+        self._aligns = tuple(dict.fromkeys((self.bank, self.align)))
+        self._all = range(1)
         self._next = 0
         self._free = self.size * len(self._lanes)
         self._ends: list[tuple[int, int, range, Interval]] = []
@@ -93,6 +95,8 @@ class Ring:
 
     def take(self, place: int, partition: int, partitions: int, start: int, stop: int) -> tuple[int, ...]:
         """Note the new holder of some bytes; who held them before."""
+        if len(self._lanes) == 1:
+            return self._lanes[0].take((start, stop, place))
         lanes = [self._lanes[lane] for lane in self._across(partition, partitions)]
         return tuple(dict.fromkeys(who for lane in lanes for who in lane.take((start, stop, place))))
 
@@ -115,32 +119,39 @@ class Ring:
         if size > self.size:
             return None
         blocked = self._blocked(request) if self._fixed else ()
-        rows = min(max(request.partitions, 1), self._borders[-1])
-        starts = self._hardware.start_partitions(rows) if len(self._lanes) > 1 else (0,)
-        options = [self._across(start, request.partitions) for start in starts]
-        for align in dict.fromkeys((self.bank, self.align)):
+        if len(self._lanes) == 1:
+            options = [self._all]
+        else:
+            rows = min(max(request.partitions, 1), self._borders[-1])
+            options = [
+                self._across(start, request.partitions) for start in self._hardware.start_partitions(rows)
+            ]
+        for align in self._aligns:
             # what is larger than a bank begins with one, so that its pieces lie in one each
             whole = request.one_bank and size <= self.bank
             if align < self.bank and request.one_bank and not whole:
                 break
-            found = [
-                (start, lanes)
-                for lanes in options
-                if size * len(lanes) <= self._free
-                and (start := self._find(request, lanes, blocked, align, whole)) is not None
-            ]
-            if found:
-                start, lanes = min(found, key=lambda option: option[0])
-                return lanes, start
+            best: tuple[range, int] | None = None
+            for lanes in options:
+                if size * len(lanes) > self._free:
+                    continue
+                start = self._find(request, lanes, blocked, align, whole)
+                if start is not None and (best is None or start < best[1]):
+                    best = lanes, start
+            if best is not None:
+                return best
         return None
 
     def _find(
         self, request: Request, lanes: range, blocked: Sequence[Sequence[Interval]], align: int, whole: bool
     ) -> int | None:
         """The first room at or after the last one given out, else from the beginning."""
-        held: list[Sequence[Interval]] = [self._lanes[lane].live for lane in lanes]
-        if blocked:
-            held += [blocked[lane] for lane in lanes]
+        if not blocked and len(lanes) == 1:
+            held: list[Sequence[Interval]] = [self._lanes[lanes.start].live]
+        else:
+            held = [self._lanes[lane].live for lane in lanes]
+            if blocked:
+                held += [blocked[lane] for lane in lanes]
         begins = (max(self._lanes[lane].full_up_to() for lane in lanes),) if self.tight else (self._next, 0)
         for begin in begins:
             found = (

@@ -1,8 +1,9 @@
 """The schedule: engines as in-order queues, DMAs over their engines and HBM, instructions held up by what they touch.
 
-Every queue takes its instructions in program order. An instruction starts once its queue is free, what it reads is
-there, and what it overwrites is no longer needed. A DMA holds the queue that issues it, then after a fixed latency the
-DMA engines of its partitions, and HBM. Loads and stores that name no queue wait in two queues, which share their pace.
+Every queue takes its instructions in program order, or in the order that a compiler would choose (`compiled`). An
+instruction starts once its queue is free, what it reads is there, and what it overwrites is no longer needed. A DMA
+holds the queue that issues it, then after a fixed latency the DMA engines of its partitions, and HBM. Loads and stores
+that name no queue wait in two queues, which share their pace.
 Where cores meet, each waits for the last of them.
 """
 
@@ -10,8 +11,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +22,37 @@ from nkireview.program.program import Program
 from nkireview.program.scope import Scope
 from nkireview.program.storage import READS, WRITES, Storage, storage
 from nkireview.schedule.cells import Cells, cells
-from nkireview.schedule.costs import DMA, LANES, SYNC, Costs, costs
+from nkireview.schedule.clock import Clock, Pace
+from nkireview.schedule.costs import DMA, LANES, PORTS, STORES, SYNC, TENSOR, Costs, costs
+from nkireview.schedule.fusing import idle_fills
 from nkireview.schedule.parameters import Figures, Parameters
 from nkireview.schedule.repeats import Step, steps
-from nkireview.schedule.reuse import Arrivals, reuse
+from nkireview.schedule.residence import Fetch
+from nkireview.schedule.reuse import Arrivals, Places, reuse
 from nkireview.schedule.touches import RegisterCells, cores_of, touches
 from nkireview.schedule.transfers import Transfers
+from nkireview.schedule.uses import uses
 from nkireview.timeline.timeline import Lane, Timeline, Wait
 
-STORES = len(LANES)
-"""The queue of stores that name none, beside that of loads; both are shown as `sync`."""
 STEPS = 100_000
 """Most steps into which the busy time of the DMA engines is cut."""
-_NOTHING, _ORDER, _DATA, _REUSE, _REWRITE, _, _, _NAMED, _PEER = (int(wait) for wait in Wait)
+_NOTHING, _ORDER, _DATA, _REUSE, _REWRITE, _, _, _NAMED, _PEER, _PORT = (int(wait) for wait in Wait)
 Meeting = tuple[float, int]
 """When a core comes to a meeting, and the slice that it waited for until then."""
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """What a compiler runs otherwise than it is written; nothing by default.
+
+    `order`: the instructions in the order in which their queues take them. `dropped` need not run, and who waits for
+    one of them waits for what `stands_in` names. `fetches`: instruction -> what comes into SBUF again before it.
+    """
+
+    order: Sequence[int] | None = None
+    dropped: frozenset[int] = frozenset()
+    stands_in: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    fetches: Mapping[int, Sequence[Fetch]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +66,14 @@ class Plan:
     arrivals: Arrivals
     steps: tuple[tuple[Step, ...], ...]
     meetings: tuple[int, ...]  # instructions by which cores meet
-    band: float
     bandwidth: float  # HBM bytes a ns of one core
     start_ns: float  # from the issue of a DMA to its start
     dma_engines: int
+    dma_rate: float  # bytes a ns of all engines
     step_ns: float
     assumed: tuple[str, ...] = ()
+    changes: Changes = Changes()
+    pace: Pace | None = None
 
     @classmethod
     def of(cls, program: Program, parameters: Parameters, trips: Mapping[int, int]) -> Plan:
@@ -64,7 +83,9 @@ class Plan:
         held = storage(program, ROWS)
         arrivals, full = reuse(program, held, scope.hardware)
         order, unknown = steps(program, trips)
-        priced = costs(scope, figures, parameters)
+        priced = costs(
+            scope, figures, parameters, {"yes": True, "no": False}.get(parameters.value("static_dmas"))
+        )
         bandwidth = figures.number("hbm.bandwidth_per_core") / 1e9
         start_ns = figures.number("dma.fixed_latency_ns")
         engines, least = (
@@ -83,12 +104,16 @@ class Plan:
             arrivals=arrivals,
             steps=order,
             meetings=_meetings(program),
-            band=float(parameters.value("band")),
             bandwidth=bandwidth,
             start_ns=start_ns,
             dma_engines=engines,
+            dma_rate=engines * figures.number("dma.bytes_per_ns"),
             step_ns=max(least, float((priced.transfer * priced.engines).sum()) / engines / STEPS),
             assumed=(*unknown, *crowded, *_assumed(program, figures), *figures.assumed),
+            changes=Changes(
+                dropped=idle_fills(program, priced, uses(program, held), Places.of(program, held))
+            ),
+            pace=Pace.of(figures),
         )
 
 
@@ -111,7 +136,7 @@ def schedule(
                 arrived[number] = core_run.send(met)
             except StopIteration:
                 del running[number]
-    return slices.timeline(program.header.target, cores, plan.band, plan.assumed)
+    return slices.timeline(program.header.target, cores, plan.assumed)
 
 
 def _core(
@@ -119,12 +144,16 @@ def _core(
 ) -> Generator[Meeting, Meeting | None, None]:
     """Run the streams of a core; where it meets others, say when it comes, and be told when the last of them does."""
     queues = _Queues(Transfers(plan.dma_engines, plan.step_ns))
+    queues.clock = plan.pace.clock() if plan.pace else None
     marks: dict[int, float] = {}
     base, meetings = number * len(LANES), plan.meetings
 
     def run(start: int, stop: int, met: Meeting | None = None, *, dry: bool = False) -> Meeting:
         return _run(plan, inputs, state, queues, slices, base, range(start, stop), met, dry)
 
+    if plan.changes.order is not None:
+        _run(plan, inputs, state, queues, slices, base, plan.changes.order, None, dry=False)
+        return
     for stream, order in zip(plan.program.streams, plan.steps, strict=True):
         if stream.core != core:
             continue
@@ -185,7 +214,7 @@ class _Slices:
         self.wait.append(_ORDER)
         self.blocker.append(last)
 
-    def timeline(self, target: str, cores: Sequence[int], band: float, assumed: tuple[str, ...]) -> Timeline:
+    def timeline(self, target: str, cores: Sequence[int], assumed: tuple[str, ...]) -> Timeline:
         """The finished Timeline."""
         return Timeline(
             target=target,
@@ -197,7 +226,6 @@ class _Slices:
             ready=np.array(self.ready, np.float64),
             wait=np.array(self.wait, np.int8),
             blocker=np.array(self.blocker, np.int32),
-            band=band,
             assumed=assumed,
         )
 
@@ -221,6 +249,8 @@ class _Queues:
         self.free = [0.0] * (len(LANES) + 1)
         self.last = [-1] * (len(LANES) + 1)
         self.transfers = transfers
+        self.clock: Clock | None = None
+        self.ports = [(0.0, 0.0, -1, -1)] * len(PORTS)  # start, stop, queue and slice of who had each last
         self.issued = 0.0
         self.latest = 0.0
         self.latest_slice = -1
@@ -252,6 +282,7 @@ class _Inputs:
     hbm: list[float]
     engines: list[int]
     is_dma: list[bool]
+    ports: list[int]
     skipped: frozenset[int]
     own: frozenset[int]
     at: list[int]
@@ -281,12 +312,14 @@ class _Inputs:
             hbm=(priced.hbm_bytes * factor / plan.bandwidth).tolist(),
             engines=priced.engines.tolist(),
             is_dma=priced.is_dma.tolist(),
-            skipped=frozenset(np.flatnonzero(factor == 0).tolist()),
+            ports=priced.ports.tolist(),
+            skipped=frozenset(np.flatnonzero(factor == 0).tolist()) | plan.changes.dropped,
             own=frozenset(cell for buffer in unshared for cell in of_place[int(of_buffer[buffer])]),
             at=found.at.tolist(),
             cell=found.cell.tolist(),
             use=found.use.tolist(),
-            depends={
+            depends=dict(plan.changes.stands_in)
+            | {
                 index: [
                     producer
                     for producer in columns.dependency[
@@ -294,6 +327,7 @@ class _Inputs:
                     ].tolist()
                     if producer < index
                 ]
+                + list(plan.changes.stands_in.get(index, ()))
                 for index in explicit.tolist()
             },
             registers=found.registers,
@@ -308,7 +342,7 @@ def _run(
     queues: _Queues,
     slices: _Slices,
     base: int,
-    indices: range,
+    indices: Iterable[int],
     met: Meeting | None,
     dry: bool,
 ) -> Meeting:
@@ -330,11 +364,18 @@ def _run(
     skipped, depends = inputs.skipped, inputs.depends
     is_dma, queue_of, held_of, latency_of = inputs.is_dma, inputs.queue, inputs.held, inputs.latency
     transfers, transfer_of, engines_of, hbm_of = queues.transfers, inputs.transfer, inputs.engines, inputs.hbm
-    start_ns = plan.start_ns
+    clock, ports, ports_of = queues.clock, queues.ports, inputs.ports
+    stands_in = plan.changes.stands_in
+    start_ns, fetches = plan.start_ns, plan.changes.fetches
+    noted = bool(inputs.depends or fetches)
     number = len(slices.lane)
     for index in indices:
         if index in skipped:
             continue
+        there, bringer = 0.0, -1
+        if index in fetches:
+            there, bringer = _bring(plan, inputs, state, queues, slices, base, fetches[index])
+            number = len(slices.lane)
         queue = queue_of[index]
         at, by = free[queue], last[queue]
         wait = _ORDER if by >= 0 else _NOTHING
@@ -365,12 +406,25 @@ def _run(
             for earlier in depends[index]:
                 ready, found = state.last.get(earlier, (0.0, -1))
                 if ready > at:
-                    at, wait, by = ready, _NAMED, found
+                    at, by = ready, found
+                    wait = _DATA if earlier in stands_in.get(index, ()) else _NAMED
+        if there > at:
+            at, wait, by = there, _DATA, bringer
         if dry:
             return at, by
         if floor > at:
             at, wait, by = floor, _PEER, later
-        stop = at + held_of[index]
+        held = held_of[index]
+        if ports_of[index] and not dma:
+            for way, (bit, sharers) in enumerate(PORTS):
+                if ports_of[index] & bit and queue in sharers:
+                    start, end, owner, holder = ports[way]
+                    if owner != queue and start < at + held and end > at:
+                        at, wait, by = end, _PORT, holder
+                    ports[way] = at, at + held, queue, number
+        if queue == TENSOR and clock is not None and not dma:
+            held = clock.held(at, held)
+        stop = at + held
         free[queue], last[queue] = stop, number
         slices.lane.append(base + (SYNC if queue == STORES else queue))
         slices.instruction.append(index)
@@ -380,7 +434,7 @@ def _run(
         slices.blocker.append(by)
         if dma:
             if queue >= SYNC:
-                queues.issued += held_of[index]
+                queues.issued += held
             slices.ready.append(stop)
             begin = stop + start_ns
             done, wait = transfers.place(begin, transfer_of[index], engines_of[index], hbm_of[index])
@@ -404,7 +458,43 @@ def _run(
                 read[cell], reader[cell] = done, number
             if use & WRITES:
                 written[cell], writer[cell], of_queue[cell] = ready, number, -1 if dma else queue
-        if inputs.depends:
+        if noted:
             state.last[index] = ready, number
         number += 1
     return 0.0, -1
+
+
+def _bring(
+    plan: Plan,
+    inputs: _Inputs,
+    state: _State,
+    queues: _Queues,
+    slices: _Slices,
+    base: int,
+    fetches: Sequence[Fetch],
+) -> tuple[float, int]:
+    """Repeat loads, or save tiles, once what gave way is no longer used; when all is there, and by which slice."""
+    there, bringer = 0.0, -1
+    for fetch in fetches:
+        begin, by = state.last.get(fetch.after, (0.0, -1))
+        begin += plan.start_ns
+        if fetch.load >= 0:
+            work, engines, hbm = (
+                inputs.transfer[fetch.load],
+                inputs.engines[fetch.load],
+                inputs.hbm[fetch.load],
+            )
+        else:
+            engines = plan.dma_engines
+            work, hbm = fetch.bytes / plan.dma_rate, fetch.bytes / plan.bandwidth
+        done, _ = queues.transfers.place(begin, work, engines, hbm)
+        slices.lane.append(base + DMA)
+        slices.instruction.append(fetch.load if fetch.load >= 0 else fetch.before)
+        slices.start.append(begin)
+        slices.stop.append(done)
+        slices.ready.append(done)
+        slices.wait.append(_REUSE if by >= 0 else _NOTHING)
+        slices.blocker.append(by)
+        if not fetch.saves and done > there:
+            there, bringer = done, len(slices.lane) - 1
+    return there, bringer

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.program.program import Program
+from nkireview.schedule.compiled import Compiled, compiled
 from nkireview.schedule.parameters import Parameters
+from nkireview.schedule.prediction import Prediction, chosen, is_legacy, traced
 from nkireview.schedule.schedule import Plan, schedule
 from nkireview.timeline.timeline import Timeline
 
@@ -36,10 +38,31 @@ class Timing:
         self._trips = trips or {}
 
     @cached_property
-    def plan(self) -> Plan:
-        """Costs and dependences, worked out once."""
+    def written(self) -> Plan:
+        """Costs and dependences, worked out once; every queue in program order."""
         with _without_collection():
             return Plan.of(self.program, self._parameters, self._trips)
+
+    @cached_property
+    def compiled(self) -> Compiled | None:
+        """What the legacy compiler makes of the program; None for the current generation."""
+        if not is_legacy(self.program.header.release):
+            return None
+        with _without_collection():
+            return compiled(self.written, self._parameters)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of what runs."""
+        return self.compiled.plan if self.compiled else self.written
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """The time with its interval, and what it rests on."""
+        band, free = (float(self._parameters.value(name)) for name in ("band", "free_band"))
+        if self.compiled is None:
+            return traced(self.total_ns, self.plan, band)
+        return chosen(self.total_ns, self.compiled, band, free)
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -130,7 +130,7 @@ def critical_path(timeline: Timeline) -> Path:
     A slice holds it up from its start; what lies between the end of its work and the moment it was waited for, and
     between its blocker and its start, is latency.
     """
-    if not len(timeline):
+    if not timeline.total_ns:
         return Path(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
     found: list[tuple[int, float, bool]] = []
     starts, stops, readies = timeline.start.tolist(), timeline.stop.tolist(), timeline.ready.tolist()

@@ -30,6 +30,7 @@ class Wait(IntEnum):
     bandwidth = 6  # HBM was saturated
     named = 7  # an explicit dependency of the instruction
     peer = 8  # the other core of a meeting
+    port = 9  # the engine with which its own shares a way to SBUF or PSUM
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Timeline:
     and one on the lane ``dma`` from its first byte until the data is there; its blocker is the issue, or the transfer
     that held its engines. `instruction` is a position
     in the Program, -1 for work that belongs to none.
-    `band` is the relative error of `total_ns` that the maker states; `assumed` says what it had to assume.
+    `assumed` says what the maker had to assume.
     """
 
     target: str
@@ -61,7 +62,6 @@ class Timeline:
     ready: Times
     wait: Codes
     blocker: Numbers
-    band: float
     assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -80,11 +80,6 @@ class Timeline:
     def total_ns(self) -> float:
         """From the first work to the last result."""
         return float(max(self.ready.max(), self.stop.max())) if len(self) else 0.0
-
-    @property
-    def range_ns(self) -> tuple[float, float]:
-        """`total_ns` less and plus its stated error."""
-        return self.total_ns * (1 - self.band), self.total_ns * (1 + self.band)
 
     def of(self, lane: Lane) -> NDArray[np.int64]:
         """The slices of a lane, in order."""

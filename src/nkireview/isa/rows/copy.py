@@ -75,7 +75,7 @@ tensor_copy = Row(
         subject="src",
         per_element=1.0,
         minimum=MIN_INTERVAL,
-        formula="max(MIN_II, N); 16-bit floats on Vector from v3 on: N/4 or N/2",
+        formula="max(MIN_II, N); on Vector from v3 on N/4 or N/2 for 16-bit floats, N/2 for float32 in SBUF",
         source=f"{STUB_2_26}:1396-1400; {ARCH_V3}:222-239",
         rates=performance_modes("dst", "src"),
     ),

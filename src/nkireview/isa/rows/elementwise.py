@@ -113,6 +113,9 @@ def _engine_op(call: Call) -> str | None:
     return f"op {call.imm('op')} runs on {', '.join(engines)}, engine is vector"
 
 
+TWO_INPUTS_V3 = "measured on trn2: float32 sums of N=1000 and 2000 take 1.22 and 2.29 us of Vector time"
+
+
 def _one_input_psum(call: Call) -> bool:
     return in_psum(call, "data1") != in_psum(call, "data2")
 
@@ -128,6 +131,11 @@ def _half_inputs(call: Call) -> bool:
     return all_dtypes(call, HALF, "dst", "data1", "data2") and all_sbuf(call, "data1", "data2")
 
 
+def _contiguous_half_inputs(call: Call) -> bool:
+    contiguous = all(call.measure(name, "stride") == 1 for name in ("data1", "data2", "dst"))
+    return on_vector(call) and contiguous and _half_inputs(call)
+
+
 tensor_tensor = Row(
     name="tensor_tensor",
     signature=(Param("dst"), Param("data1"), Param("data2"), Param("op"), ENGINE, NAME),
@@ -141,13 +149,21 @@ tensor_tensor = Row(
     flow={"dst": Flow.elementwise},
     cost=Cost(
         subject="data1",
-        per_element=2.0,
+        per_element="vector.two_input_cycles",
         minimum=MIN_INTERVAL,
-        formula="max(MIN_II, 2N); N with one input in PSUM, or for bfloat16 (16-bit floats from v3 on) in SBUF",
+        formula="max(MIN_II, vector.two_input_cycles * N); N with one input in PSUM, for bfloat16 in SBUF, and on "
+        "Vector from v3 on; there N/2 for contiguous 16-bit floats in SBUF",
         source=f"{STUB_2_26}:1793-1819; {ARCH_V3}:231-237",
         rates=(
             Rate(1.0, "one input in PSUM, one in SBUF", _one_input_psum, source=f"{STUB_2_26}:1793-1819"),
-            Rate(1.0, "16-bit floats, inputs in SBUF", _half_inputs, V3_UP, f"{ARCH_V3}:236"),
+            Rate(
+                0.5,
+                "16-bit floats, inputs in SBUF, contiguous",
+                _contiguous_half_inputs,
+                V3_UP,
+                f"{ARCH_V3}:236",
+            ),
+            Rate(1.0, "on Vector from v3 on", on_vector, V3_UP, TWO_INPUTS_V3),
             Rate(
                 1.0,
                 "bfloat16 add, multiply or subtract, contiguous, inputs in SBUF",
@@ -301,11 +317,6 @@ def _gpsimd_operator(call: Call) -> str | None:
     return f"op0 {ops[0] if ops else None} cannot run on GpSimd, which tensor_scalar offers for rsqrt only"
 
 
-def _fp32_in_sbuf(call: Call) -> bool:
-    fp32 = all_dtypes(call, frozenset({"float32"}), "dst", "data") and all_sbuf(call, "dst", "data")
-    return on_vector(call) and fp32 and all(call.measure(name, "stride") == 1 for name in ("dst", "data"))
-
-
 def _gpsimd_rsqrt(call: Call) -> bool:
     return call.resolved_engine() is Engine.gpsimd and "rsqrt" in (call.imm("op0"), call.imm("op1"))
 
@@ -346,18 +357,12 @@ tensor_scalar = Row(
         subject="data",
         per_element=1.0,
         minimum=MIN_INTERVAL,
-        formula="max(MIN_II, N), with one operator or two; 16-bit floats on Vector from v3 on: N/4 or N/2",
+        formula="max(MIN_II, N), with one operator or two; on Vector from v3 on N/4 or N/2 for 16-bit floats, "
+        "N/2 for float32 in SBUF",
         source=f"{STUB_2_26}:1676-1682; {ARCH_V3}:222-239; {SHARED}:260-262",
         rates=(
             Rate(4.0, "rsqrt on GpSimd", _gpsimd_rsqrt, source=f"{SHARED}:260-262"),
             *performance_modes("dst", "data"),
-            Rate(
-                0.5,
-                "float32, SBUF, contiguous",
-                _fp32_in_sbuf,
-                V3_UP,
-                "measured on trn2: N=512 issues every 395 ns",
-            ),
         ),
     ),
     source=f"{STUB}:1081-1159",
@@ -452,9 +457,11 @@ scalar_tensor_tensor = Row(
         subject="data",
         per_element=2.0,
         minimum=MIN_INTERVAL,
-        formula="N for even N, data and operand1 bfloat16, op0 subtract, op1 multiply; else 2N",
+        formula="N for even N, data and operand1 bfloat16, op0 subtract, op1 multiply, and on Vector from v3 on; "
+        "else 2N",
         source=f"{STUB_2_26}:1215-1230",
         rates=(
+            Rate(1.0, "on Vector from v3 on", on_vector, V3_UP, f"as tensor_tensor, {TWO_INPUTS_V3}"),
             Rate(
                 1.0,
                 "bfloat16 subtract then multiply, even N",
@@ -492,9 +499,9 @@ reciprocal = Row(
     flow={"dst": Flow.elementwise},
     cost=Cost(
         subject="data",
-        per_element=8.0,
+        per_element="vector.reciprocal_cycles",
         minimum=MIN_INTERVAL,
-        formula="max(MIN_II, 8N)",
+        formula="max(MIN_II, vector.reciprocal_cycles * N)",
         source=f"{SHARED}:239-248",
     ),
     source=f"{STUB}:2388-2413",

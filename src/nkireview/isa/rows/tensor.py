@@ -320,6 +320,25 @@ def _fp32_transpose(call: Call) -> bool:
     return _fp32(call) and bool(call.imm("is_transpose"))
 
 
+def _passes(call: Call) -> int:
+    """A float32 matmul is one of the high halves and one of the low halves; zeros and ones have no low halves."""
+    return 2 if _fp32(call) and not (call.imm("is_transpose") or _fp32_onezero(call)) else 1
+
+
+def _weight_load(call: Call) -> float:
+    """Cycles to load the stationary operand, of one pass."""
+    if not call.has("stationary"):
+        return 0.0
+    columns = call.measure("stationary", "free")
+    return columns * _load_cycles(call, call.dtype("stationary") == "float32", bool(call.imm("is_transpose")))
+
+
+def _load_cycles(call: Call, fp32: bool, transposes: bool) -> float:
+    if not fp32:
+        return 1 / call.hardware.number("tensor.fast_load_factor")
+    return call.hardware.number("tensor.load_columns_fp32") / (2 if transposes else 1)
+
+
 def _fp32_onezero(call: Call) -> bool:
     return _fp32(call) and bool(call.imm("is_stationary_onezero") or call.imm("is_moving_onezero"))
 
@@ -353,8 +372,11 @@ nc_matmul = Row(
         subject="moving",
         per_element=1.0,
         minimum="tensor.min_interval_cycles",
-        formula="max(64, N_moving) Tensor cycles up to tfloat32; 4 times that for float32",
-        source=f"{STUB_2_26}:896-916; nki/guides/architecture/trainium_inferentia2_arch.rst:259-270",
+        formula="max(64, N_moving, N_stationary/4) Tensor cycles up to tfloat32; float32: two passes of "
+        "max(64, 2*N_moving, 2*N_stationary)",
+        source=f"{STUB_2_26}:896-916; nki/guides/architecture/trainium_inferentia2_arch.rst:259-303",
+        passes=_passes,
+        load=_weight_load,
         rates=(
             Rate(0.5, "double_row: one column of two rows a cycle", _double_row, V3_UP, f"{STUB}:507-512"),
             Rate(
@@ -508,6 +530,13 @@ def _on_tensor_fp32(call: Call) -> bool:
     return call.resolved_engine() is Engine.tensor and call.has("data") and call.dtype("data") == "float32"
 
 
+def _data_load(call: Call) -> float:
+    """Cycles to load the data that a transpose holds still."""
+    if call.resolved_engine() is not Engine.tensor or not call.has("data"):
+        return 0.0
+    return call.measure("data", "free") * _load_cycles(call, call.dtype("data") == "float32", True)
+
+
 _TRANSPOSE_LIMITS: tuple[Limit, ...] = (
     *tile_limits("dst", "data"),
     Check(number=79, source=f"{STUB}:857-861", subject="data.shape", find=_transpose_size),
@@ -539,8 +568,9 @@ nc_transpose = Row(
         subject="dst",
         per_element=1.0,
         minimum=MIN_INTERVAL,
-        formula="Tensor: max(P, min(64, F)) cycles; Vector: max(MIN_II, N)",
+        formula="Tensor: max(P, min(64, F)) cycles, twice that for float32; Vector: max(MIN_II, N)",
         source=f"{STUB_2_26}:1044-1063",
+        load=_data_load,
         rates=(
             Rate(
                 "tensor.fp32_transpose_cost_factor",

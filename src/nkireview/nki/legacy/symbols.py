@@ -392,8 +392,23 @@ def _whole(value: Any) -> bool:
 
 
 def _explicit(values: Ints) -> Symbol:
+    """The symbol of these integers; affine again where they are, as ``i // n`` below n is."""
     found = np.asarray(values, np.int64)
-    return Symbol(form(found.shape, (0,) * found.ndim), 0, found)
+    straight = _affine(found)
+    return Symbol(form(found.shape, (0,) * found.ndim), 0, found) if straight is None else straight
+
+
+def _affine(values: Ints) -> Symbol | None:
+    if not values.size:
+        return None
+    first = (0,) * values.ndim
+    base = int(values[first])
+    steps = tuple(
+        int(values[tuple(int(at == dim) for at in range(values.ndim))]) - base if size > 1 else 0
+        for dim, size in enumerate(values.shape)
+    )
+    symbol = Symbol(form(values.shape, steps), base)
+    return symbol if np.array_equal(symbol.values(), values) else None
 
 
 def _difference(high: Any, low: Any, offset: int) -> Symbol:
