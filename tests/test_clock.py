@@ -69,10 +69,6 @@ def test_trn2_is_fast_after_one_window_or_two() -> None:
     assert held[turn + 1 :] == pytest.approx([215.0] * (39 - turn))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="clock.py begins 0.53 windows into one, so steady work is fast after 1.47 windows; the mean is 1.26",
-)
 def test_steady_work_on_trn2_is_fast_after_the_mean_of_all_times() -> None:
     """Mean over where in a window work begins, r of it left: r where r >= 0.76, else r + 1. That is 0.5 + 0.76."""
     rest = (np.arange(100_000) + 0.5) / 100_000

@@ -1253,7 +1253,7 @@ def test_names_without_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
         ("tensor_scalar", {"data.stride": 2}, 512),
         ("tensor_scalar", {}, 256),
         ("tensor_scalar", {"op0": "rsqrt", "operand0": 0.0}, 2048),
-        ("scalar_tensor_tensor", {"target": "trn1"}, 1024),
+        ("scalar_tensor_tensor", {"target": "trn1"}, 768),
         ("scalar_tensor_tensor", {}, 512),
         ("tensor_tensor_scan", {}, 1024),
         ("tensor_reduce", {}, 512),

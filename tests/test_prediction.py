@@ -15,7 +15,7 @@ from nkireview.hardware import target
 from nkireview.isa.enums import Engine
 from nkireview.program.program import Program
 from nkireview.schedule.compiled import Change, Compiled
-from nkireview.schedule.parameters import Parameters
+from nkireview.schedule.parameters import Figures, Parameters
 from nkireview.schedule.prediction import Kind, Prediction, chosen, is_legacy, least_ns, traced
 from nkireview.schedule.residence import Fetch
 from nkireview.schedule.schedule import Changes, schedule
@@ -267,7 +267,7 @@ def test_links_between_ranks_come_on_top_of_the_band() -> None:
 
 OPS = st.lists(
     st.tuples(
-        st.sampled_from(["load", "load", "free", "gpsimd", "store", "matmul", "exp"]),
+        st.sampled_from(["load", "load", "free", "gpsimd", "store", "move", "matmul", "exp"]),
         st.integers(0, 3),
         st.integers(0, 3),
     ),
@@ -292,6 +292,8 @@ def test_any_program(ops: Sequence[tuple[str, int, int]], name: str, nki: str, c
             kernel.copy(into, x)
         elif what == "store":
             kernel.copy(out, source)
+        elif what == "move":
+            kernel.copy(kernel.hbm(128, 64), out)
         elif what == "matmul":
             kernel.matmul(bank, source, into)
         elif what == "exp":
@@ -331,6 +333,19 @@ def test_the_floor_of_a_copy() -> None:
     moved = 3 * 128 * 4096 * 4
     plan = Timing(program(lambda kernel: load_twice(kernel, 4096), "0.6")).plan
     assert least_ns(plan) == pytest.approx(moved / min(HBM, ENGINES))
+
+
+@pytest.mark.parametrize("name", ["trn1", "trn2"])
+def test_the_floor_of_a_copy_within_hbm(name: str) -> None:
+    """Each byte crosses HBM twice, but an engine moves it once."""
+    kernel = Kernel(target=name)
+    kernel.copy(kernel.hbm(1024, 2048), kernel.argument(np.zeros((1024, 2048), np.float32)))
+    timing, figures = Timing(kernel.program()), Figures(target(name))
+    moved = 1024 * 2048 * 4
+    by_hbm = 2 * moved / (figures.number("hbm.bandwidth_per_core") / 1e9)
+    by_engines = moved / (16 * figures.number("dma.bytes_per_ns"))
+    assert least_ns(timing.plan) == pytest.approx(max(by_hbm, by_engines))
+    assert least_ns(timing.plan) < timing.total_ns
 
 
 def test_the_floor_of_simple_engines_is_shared_evenly() -> None:

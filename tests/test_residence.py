@@ -253,6 +253,24 @@ def test_a_fetched_tile_serves_at_once_what_could_run_by_then() -> None:
     assert {fetch.before for fetch in found.fetches} == {3, 6, 9}
 
 
+def test_a_sum_of_products_waits_for_its_factors_alone() -> None:
+    """What was added to the bank before does not matter, but a sum on Vector has to come after the one before."""
+    for product in (True, False):
+        kernel = Tiles()
+        a, b, c = (kernel.loaded(region) for region in kernel.regions(3))  # 0, 1, 2: `a` gives way
+        bank = kernel.psum(64, COLUMNS)
+        total = kernel.psum(128, COLUMNS)
+        kernel.call("memset", dst=total, value=0.0)  # 3
+        for tile in (b, c, a):  # 4, 5, 6
+            if product:
+                kernel.matmul(bank, tile, tile, accumulate=True)
+            else:
+                views = {"dst": total, "data1": total, "data2": tile}
+                kernel.call("tensor_tensor", Engine.vector, op="add", **views)
+        found = followed(kernel.program(), room=2)
+        assert [(each.before, each.load) for each in found.fetches] == ([] if product else [(6, 0)])
+
+
 def test_what_was_computed_is_saved_once_and_fetched() -> None:
     kernel = Tiles()
     made = kernel.tile()
@@ -304,8 +322,7 @@ class Brute:
         for now, reads, writes in steps:
             needed = {*reads, *writes}
             for tile in dict.fromkeys(reads):
-                inputs = [each for each in reads if each != tile and each not in writes]
-                waits = any(self.written[each] >= self.came[tile] for each in inputs)
+                waits = any(self.written[each] >= self.came[tile] for each in reads if each != tile)
                 if tile not in self.held and waits:
                     self.enter(tile, now, needed)
                     self.log.append((now, "fetch", tile))
@@ -568,6 +585,20 @@ def test_loops_addresses_and_several_cores_are_left_alone(build: Callable[[Tiles
     build(kernel, kernel.regions(1)[0])
     program = kernel.program()
     assert untouched(followed(program, room=1))
+
+
+def test_instances_of_one_core_share_what_they_load() -> None:
+    """A grid of two, one after the other on a core, or on a core each: then neither has what the other loaded."""
+
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((2, 128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out[nl.program_id(0)], nl.load(x) * 2.0)
+        return out
+
+    one = traced(kernel, numbers(128, 64), grid=(2,)).program
+    assert dropped(followed(one)) == {3: 0, 4: 1}
+    two = traced(kernel, numbers(128, 64), grid=(nl.nc(2),)).program
+    assert len(two) == len(one) == 6 and untouched(followed(two))
 
 
 def test_an_address_in_psum_does_not_matter() -> None:

@@ -53,7 +53,7 @@ class Clock:
         if self._begin is None:
             # a first window that is busy to the end is fast next only if its rest holds enough work
             slow = pace.share * pace.slowdown
-            self._begin = at - window * (1 - slow * slow / 2 - slow * (1 - slow))
+            self._begin = at - window * (1.5 - slow)
         if at >= self._begin + window:
             passed = max(int((at - self._begin) // window), 1)
             self._fast = passed == 1 and self._work >= pace.share * window

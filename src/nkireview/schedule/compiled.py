@@ -22,6 +22,7 @@ from nkireview.schedule.parameters import Figures, Parameters
 from nkireview.schedule.residence import Fetch, Residence, residence
 from nkireview.schedule.reuse import Places
 from nkireview.schedule.schedule import Changes, Plan
+from nkireview.schedule.touches import cores_of
 from nkireview.schedule.uses import Uses, uses
 
 
@@ -58,7 +59,7 @@ class Compiled:
 def compiled(plan: Plan, parameters: Parameters) -> Compiled:
     """What the legacy compiler makes of a plan; one with device-side loops or several streams stays as it is."""
     program = plan.program
-    if program.loops or len(program.streams) != 1:
+    if program.loops or len(cores_of(program)) != 1:
         return Compiled(plan, False, Change.none, 0.0, 0.0, (0.0, 0.0), 0)
     scope = Scope.of(program, ROWS)
     figures = Figures(scope.hardware)
@@ -151,6 +152,7 @@ def _listed(
         fetches.setdefault(fetch.before, []).append(fetch)
     return replace(
         plan,
+        crowded=(),
         costs=_shorter(costs, access * found.follows),
         arrivals=found.arrivals,
         changes=Changes(

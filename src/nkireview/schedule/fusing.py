@@ -88,9 +88,14 @@ def idle_fills(program: Program, priced: Costs, used: Uses, places: Places) -> f
     follows = np.append(place[1:] == place[:-1], False)
     later = np.append(instruction[1:], -1)
     idle = fills[instruction] & follows & (priced.lane[later] == TENSOR)
-    # a fill of part of a tile may leave the rest to others
-    idle &= used.whole[order]
+    # a fill of part of a tile may leave the rest to others, and a matmul may be told to add to the zeros
+    idle &= used.whole[order] & ~_adding(program)[program.columns.immediates[later]]
     return frozenset(instruction[idle].tolist())
+
+
+def _adding(program: Program) -> Flags:
+    """For each set of immediates whether it says to add to what is there."""
+    return np.array([dict(given).get("accumulate") is True for given in program.immediates], bool)
 
 
 def _zero(program: Program) -> Flags:

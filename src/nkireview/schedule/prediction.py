@@ -104,11 +104,12 @@ def least_ns(plan: Plan) -> float:
     runs[list(plan.changes.dropped)] = False
     tensor = float(costs.least[runs & (costs.lane == TENSOR)].sum())
     simple = float(costs.least[runs & np.isin(costs.lane, [VECTOR, SCALAR, GPSIMD])].sum())
-    return max(tensor, simple / 3, _once(plan) / min(plan.bandwidth, plan.dma_rate))
+    over_hbm, moved = _once(plan)
+    return max(tensor, simple / 3, over_hbm / plan.bandwidth, moved / plan.dma_rate)
 
 
-def _once(plan: Plan) -> float:
-    """Bytes over HBM where no access to it is repeated."""
+def _once(plan: Plan) -> tuple[float, float]:
+    """Bytes over HBM, and those that DMA engines move for it, where no access to it is repeated."""
     rows = np.flatnonzero(plan.costs.is_dma & (plan.costs.hbm_bytes > 0))
     columns = plan.program.columns
     first = columns.operand_at[rows]
@@ -119,7 +120,9 @@ def _once(plan: Plan) -> float:
     hbm = np.array([not memory.on_chip for memory in MEMORIES])[columns.buffer_memory][columns.access_buffer]
     named = np.where(hbm[keys[0]], keys[0], keys[1])
     _, at = np.unique(named, return_index=True)
-    return float(plan.costs.hbm_bytes[rows[at]].sum())
+    over_hbm = plan.costs.hbm_bytes[rows[at]]
+    # from HBM to HBM each byte crosses it twice
+    return float(over_hbm.sum()), float((over_hbm / hbm[keys].sum(axis=0)[at]).sum())
 
 
 def _moved(plan: Plan) -> tuple[float, float]:

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from nkireview.hardware import Hardware
 from nkireview.isa.enums import Engine, Memory
+from nkireview.isa.row import Flow
 from nkireview.isa.table import ROWS
 from nkireview.program.interning import Ints, by_opcode
 from nkireview.program.program import MEMORIES, Program
 from nkireview.program.scope import Scope
 from nkireview.program.storage import Storage
 from nkireview.schedule.reuse import Places
+from nkireview.schedule.touches import cores_of
 from nkireview.schedule.uses import Uses
 
 _SBUF = MEMORIES.index(Memory.sbuf)
@@ -85,7 +87,7 @@ def residence(
     places = Places.of(program, stored)
     nothing = Residence(np.zeros(len(program), bool), np.full(len(program), -1, np.int64), ())
     own = places.addressed & (places.memory == _SBUF)
-    if program.loops or own.any() or stored.touching or len(program.streams) != 1:
+    if program.loops or own.any() or stored.touching or len(cores_of(program)) != 1:
         return nothing
     place_in = np.empty(len(order), np.int64)
     place_in[order] = np.arange(len(order))
@@ -107,6 +109,7 @@ class _Facts:
     writes: list[list[int]]
     is_load: list[bool]
     is_store: list[bool]
+    sums: list[bool]  # matmuls, whose order within a sum is free
     size: list[int]  # bytes a partition, 0 where a place is not in SBUF
     total: list[int]  # bytes over all partitions
     last: list[int]
@@ -207,6 +210,7 @@ class _Facts:
             writes=writes,
             is_load=is_load,
             is_store=is_store,
+            sums=_sums(program)[order].tolist(),
             size=np.where(sbuf, places.size, 0).tolist(),
             total=np.where(sbuf, places.size * places.partitions, 0).tolist(),
             last=last,
@@ -233,6 +237,15 @@ def _transfers(
     to_hbm[used.instruction[used.writes & ~on_chip]] = True
     from_hbm[used.instruction[used.reads & ~on_chip]] = True
     return (dma & from_hbm & ~to_hbm).tolist(), (dma & to_hbm).tolist()
+
+
+def _sums(program: Program) -> NDArray[np.bool_]:
+    """Instructions that add products to what is there."""
+    adds = [
+        opcode.name in ROWS and Flow.contract in ROWS[opcode.name].flow.values() for opcode in program.opcodes
+    ]
+    found: NDArray[np.bool_] = np.array(adds, bool)[program.columns.opcode]
+    return found
 
 
 def _pure(program: Program) -> NDArray[np.bool_]:
@@ -393,7 +406,7 @@ class _Run:
 
     def _served(self, place: int, instruction: int) -> bool:
         """True where the instruction could have run while the tile was there the last time."""
-        made = self.facts.writes[instruction]
+        made = self.facts.writes[instruction] if self.facts.sums[instruction] else ()
         others = (self._of(other) for other in self.facts.reads[instruction] if other not in made)
         came = self.came.get(place, -1)
         return all(self.wrote.get(other, -1) < came for other in others if other != place)

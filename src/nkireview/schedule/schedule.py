@@ -72,6 +72,8 @@ class Plan:
     dma_rate: float  # bytes a ns of all engines
     step_ns: float
     assumed: tuple[str, ...] = ()
+    crowded: tuple[str, ...] = ()
+    """What is assumed of memories that cannot hold all that is alive."""
     changes: Changes = Changes()
     pace: Pace | None = None
 
@@ -109,7 +111,8 @@ class Plan:
             dma_engines=engines,
             dma_rate=engines * figures.number("dma.bytes_per_ns"),
             step_ns=max(least, float((priced.transfer * priced.engines).sum()) / engines / STEPS),
-            assumed=(*unknown, *crowded, *_assumed(program, figures), *figures.assumed),
+            assumed=(*unknown, *_assumed(program, figures), *figures.assumed),
+            crowded=crowded,
             changes=Changes(
                 dropped=idle_fills(program, priced, uses(program, held), Places.of(program, held))
             ),
@@ -136,7 +139,7 @@ def schedule(
                 arrived[number] = core_run.send(met)
             except StopIteration:
                 del running[number]
-    return slices.timeline(program.header.target, cores, plan.assumed)
+    return slices.timeline(program.header.target, cores, (*plan.crowded, *plan.assumed))
 
 
 def _core(

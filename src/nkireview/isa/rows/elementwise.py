@@ -455,7 +455,7 @@ scalar_tensor_tensor = Row(
     flow={"dst": Flow.elementwise},
     cost=Cost(
         subject="data",
-        per_element=2.0,
+        per_element="vector.two_input_cycles",
         minimum=MIN_INTERVAL,
         formula="N for even N, data and operand1 bfloat16, op0 subtract, op1 multiply, and on Vector from v3 on; "
         "else 2N",
