@@ -18,7 +18,6 @@ from click.testing import CliRunner
 
 from nkireview import hardware
 from nkireview.calibration.accuracy import (
-    AS_TRACED,
     Accuracy,
     Line,
     NotRun,
@@ -26,9 +25,9 @@ from nkireview.calibration.accuracy import (
     coverage,
     judge,
     ladders,
-    predict,
     statistics,
     table,
+    timed,
 )
 from nkireview.calibration.measured import Case, MeasuredError, Measurement, Row, read, times
 from nkireview.calibration.programs import (
@@ -44,7 +43,7 @@ from nkireview.calibration.recipes import RecipeError, Recipes, load
 from nkireview.cli import main
 from nkireview.report.accuracy import BEGIN, END, markdown, page, svg, to_json
 from nkireview.runner import ForkServer
-from nkireview.schedule.timing import Timing
+from nkireview.schedule.prediction import Kind
 
 COLUMNS = "id,source,kernel_file,kernel_function,shapes,dtypes,hardware,metric,value,notes,runnable"
 COPY = """import nki
@@ -682,7 +681,7 @@ def test_the_clocks_add_their_overheads_for_each_launch(
     )
     programs = load_programs(case, tmp_path / "kept")
     found = judge(case, programs)
-    window = sum(Timing(program).total_ns for program in programs)
+    window = sum(timed(program, case.flags).total_ns for program in programs)
     trn2 = hardware.target("trn2")
     for each in found.lines:
         name = {"benchmark": "benchmark", "total": "total_time", "active": "active_time"}[each.clock]
@@ -690,8 +689,8 @@ def test_the_clocks_add_their_overheads_for_each_launch(
         assert each.predicted == pytest.approx((window + beside) / 1e3)
         assert each.low <= each.predicted <= each.high
     assert [each.clock for each in found.lines] == ["active", "benchmark", "total"]
-    one = predict(programs[0], case.flags)
-    assert one.kind == AS_TRACED and one.low_ns <= one.point_ns <= one.high_ns
+    one = timed(programs[0], case.flags).prediction
+    assert one.kind is Kind.traced and one.low_ns <= one.point_ns <= one.high_ns
 
 
 def test_bytes_and_matmuls_are_counted(built: Callable[..., list[Case]], tmp_path: Path) -> None:
@@ -759,7 +758,7 @@ def judged(
         repository=repository,
         ladder=ladder or case,
         target="trn2",
-        kind=AS_TRACED,
+        kind=Kind.traced.value,
         clock="total",
         launches=1,
         predicted=predicted,
@@ -847,7 +846,7 @@ def accuracy() -> Accuracy:
         table([], [NotRun("gone", "c/c", "no clone of c/c | here", "c/c")], {"": 2, "unknown shape": 3}),
         lines=lines,
         overall=statistics(lines),
-        kinds={AS_TRACED: statistics(lines)},
+        kinds={Kind.traced.value: statistics(lines)},
         coverage=coverage(lines),
         ladders=ladders(lines),
     )

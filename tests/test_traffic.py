@@ -81,6 +81,18 @@ def test_a_cast_by_dma() -> None:
     assert of(kernel).moves.casts.tolist() == [True]
 
 
+def test_a_cast_by_dma_moves_what_lies_in_hbm() -> None:
+    kernel = Kernel()
+    tile = kernel.sbuf(128, 64, dtype="float32")
+    kernel.copy(tile, kernel.argument(zeros(128, 64)))
+    narrow = kernel.hbm(128, 64, dtype="bfloat16")
+    kernel.copy(narrow, tile)
+    moves = of(kernel).moves
+    assert moves.bytes.tolist() == [128 * 64 * 4, 128 * 64 * 2]
+    assert moves.run.tolist() == [64 * 4, 64 * 2]
+    assert moves.casts.tolist() == [False, True]
+
+
 def test_what_is_loaded_again() -> None:
     kernel = Kernel()
     x = kernel.argument(zeros(256, 512))

@@ -441,8 +441,9 @@ def _figured(
     source, target = (
         bits[program.columns.access_dtype[ends]] for ends in (moves.source_access, moves.target_access)
     )
-    read = moves.bytes * times[moves.instruction]
-    written = read * target / np.maximum(source, 1)
+    counted = np.where(moves.stores & ~moves.loads, target, source)
+    each = moves.bytes * times[moves.instruction] / np.maximum(counted, 1)
+    read, written = each * source, each * target
     into = {kind: round(float(written[memory[moves.target] == kind].sum())) for kind in ("sbuf", "psum")}
     out = {kind: round(float(read[memory[moves.source] == kind].sum())) for kind in ("sbuf", "psum")}
     activates = np.array([name.startswith("activat") for name in _names(program)], bool)[

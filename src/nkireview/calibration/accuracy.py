@@ -24,10 +24,10 @@ from nkireview.schedule import launches
 from nkireview.schedule.compiled import MATTERS, Change
 from nkireview.schedule.launches import launch
 from nkireview.schedule.parameters import Figures, Parameters
+from nkireview.schedule.prediction import Prediction
 from nkireview.schedule.timing import Timing
 from nkireview.timeline.summary import merged
 
-AS_TRACED = "as traced"
 CLOCKS = (*launches.CLOCKS, launches.WINDOW)
 CLOSE = 0.25
 """A prediction counts as close up to this relative error."""
@@ -47,22 +47,6 @@ ACTIVE: Mapping[str, tuple[str, float]] = {
 
 AccelOpt's metrics that are named percent are shares already, as the notes of its rows say.
 """
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Time from the first to the last work of one launch, with its band in ns, and how the model came to it."""
-
-    point_ns: float
-    low_ns: float
-    high_ns: float
-    kind: str
-
-
-def predict(program: Program, flags: Sequence[str] = (), timing: Timing | None = None) -> Prediction:
-    """What the model says of a Program. flags: of the compiler; timing: where the Program is scheduled already."""
-    found = (timing or timed(program, flags)).prediction
-    return Prediction(found.point_ns, found.low_ns, found.high_ns, found.kind.value)
 
 
 def timed(program: Program, flags: Sequence[str] = ()) -> Timing:
@@ -241,7 +225,7 @@ def judge(case: Case, programs: Sequence[Program]) -> Judged:
     """A case against its measurements, its launches added up; ProgramError for an instruction without a row."""
     figures = Figures(hardware.target(case.target))
     timings = [timed(program, case.flags) for program in programs]
-    said = [predict(each.program, case.flags, each) for each in timings]
+    said = [timing.prediction for timing in timings]
     lines = tuple(_line(case, row, said, figures) for row in case.rows)
     counts = _counts(case, timings, figures)
     shares = _shares(case, timings, figures)
@@ -252,7 +236,7 @@ def judge(case: Case, programs: Sequence[Program]) -> Judged:
 def _line(case: Case, row: Measurement, said: Sequence[Prediction], figures: Figures) -> Line:
     each_launch = launch(row.clock, figures)
     beside, spread = each_launch.ns * row.launches, each_launch.spread_ns * row.launches
-    kinds = dict.fromkeys(each.kind for each in said)
+    kinds = dict.fromkeys(each.kind.value for each in said)
     return Line(
         case=case.id,
         repository=case.repository,
@@ -284,7 +268,8 @@ def _counts(case: Case, timings: Sequence[Timing], figures: Figures) -> tuple[Co
         read = np.maximum(bits[program.columns.access_dtype[moves.source_access]] // 8, 1)
         stored = np.maximum(bits[program.columns.access_dtype[moves.target_access]] // 8, 1)
         found["hbm_read_bytes"] += float(moved[moves.loads].sum())
-        found["hbm_write_bytes"] += float((moved * stored / read)[moves.stores].sum())
+        written = np.where(moves.loads, moved * stored / read, moved)
+        found["hbm_write_bytes"] += float(written[moves.stores].sum())
         found["matmul_instruction_count"] += float((operations(scope, figures).matmuls * times).sum())
         if made is not None:
             out, back = made.spilled

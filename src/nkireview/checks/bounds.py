@@ -12,7 +12,7 @@ from nkireview.checks.ran import Ran
 from nkireview.checks.survey import Survey
 from nkireview.checks.usage import LANES
 from nkireview.hardware import Hardware
-from nkireview.timeline.summary import Summary
+from nkireview.timeline.summary import Summary, issuing, merged
 from nkireview.timeline.timeline import COMPUTE, TRANSFER, Timeline
 
 Group = Literal["memory", "compute", "pipeline"]
@@ -44,8 +44,8 @@ def bounds(
     """
     cores = max(len({stream.core for stream in survey.program.streams}), 1)
     rate = cores * hardware.number("hbm.bandwidth_per_core") / 1e9
-    memory = _busiest(timeline, found, (TRANSFER,))
-    compute = _busiest(timeline, found, COMPUTE)
+    memory = _busiest(timeline, (TRANSFER,))
+    compute = _busiest(timeline, COMPUTE)
     return (
         BoundLine("memory", ACTIVE, memory, "at least one DMA transfer runs, on the core where most do"),
         BoundLine(
@@ -82,9 +82,11 @@ def bounds(
     )
 
 
-def _busiest(timeline: Timeline, found: Summary, names: tuple[str, ...]) -> float:
-    busy = [spans.total for spans, lane in zip(found.busy, timeline.lanes, strict=True) if lane.name in names]
-    return max(busy, default=0.0)
+def _busiest(timeline: Timeline, names: tuple[str, ...]) -> float:
+    works = ~issuing(timeline)
+    rows = [timeline.of(lane) for lane in timeline.lanes if lane.name in names]
+    busy = (merged(timeline.start[own], timeline.stop[own]) for own in (each[works[each]] for each in rows))
+    return max((spans.total for spans in busy), default=0.0)
 
 
 def _engines_ns(made: Operations, survey: Survey, hardware: Hardware, runs: Ran) -> list[float]:

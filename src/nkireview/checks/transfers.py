@@ -30,12 +30,12 @@ class Transfers:
     """DMAs in program order; what ranks exchange is not among them.
 
     `source` and `target` are buffers, `source_access` and `target_access` what is touched of them; `loads` and `stores`
-    mark those from and to HBM. `bytes` is what one execution reads, without what bounds leave out at either end,
-    `times` how often device-side loops run it. `run`: bytes of the contiguous pieces, the shorter of both ends; a row
-    that an index tile names is a piece. `partitions` of the on-chip end, 0 where both are in HBM. `strided`:
-    neighbours at the HBM end lie apart in memory. `crossed`: strided, and elements that are neighbours in HBM are
-    moved along another axis, so it transposes. `transposes`: the instruction is a transpose. `casts`: the two dtypes
-    differ. `stream` numbers the program's streams.
+    mark those from and to HBM. `bytes` is what one execution moves from or to HBM, or reads on chip, without what
+    bounds leave out at either end; `times` how often device-side loops run it. `run`: of these bytes those of a
+    contiguous piece, the shorter of both ends; a row that an index tile names is a piece. `partitions` of the on-chip
+    end, 0 where both are in HBM. `strided`: neighbours at the HBM end lie apart in memory. `crossed`: strided, and
+    elements that are neighbours in HBM are moved along another axis, so it transposes. `transposes`: the instruction is
+    a transpose. `casts`: the two dtypes differ. `stream` numbers the program's streams.
     """
 
     instruction: Ints
@@ -163,11 +163,13 @@ def _pairs(program: Program, calls: Calls, facts: _Views, source: int, target: i
     accesses = calls.accesses[held][:, [source, target]]
     buffers = program.columns.access_buffer[accesses].astype(np.int64)
     dtypes = program.columns.access_dtype[accesses]
-    run = facts.run[views].min(axis=1)
     chip = facts.on_chip[views]
     partitions = (facts.partitions[views] * chip).max(axis=1)
     hbm = np.where(chip[:, 0], views[:, 1], views[:, 0])
     strided = facts.strided[hbm] & ~chip.all(axis=1)
+    # a DMA that casts moves as much over HBM as lies there
+    counted = facts.bits[np.where(chip[:, 0] & ~chip[:, 1], views[:, 1], views[:, 0])]
+    together = (facts.run[views] * 8 // facts.bits[views]).min(axis=1)  # elements
     return {
         "instruction": calls.rows[held],
         "source": buffers[:, 0],
@@ -176,8 +178,8 @@ def _pairs(program: Program, calls: Calls, facts: _Views, source: int, target: i
         "target_access": accesses[:, 1],
         "loads": ~chip[:, 0],
         "stores": ~chip[:, 1],
-        "bytes": facts.elements[views].min(axis=1) * facts.bits[views[:, 0]] // 8,
-        "run": run,
+        "bytes": facts.elements[views].min(axis=1) * counted // 8,
+        "run": np.maximum(together * counted // 8, 1),
         "partitions": partitions,
         "strided": strided,
         "crossed": strided & facts.crossed[hbm],

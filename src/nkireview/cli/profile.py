@@ -93,6 +93,9 @@ def profile_command(
         for name, file in single.items():
             if file is not None and len(chosen) > 1:
                 raise UsageError(f"{name} writes one workload; name one with --workload: {_names(request)}")
+            for other, same in single.items():
+                if other > name and same is not None and same == file:
+                    raise UsageError(f"{name} and {other} both write {file}; name two files")
         texts: list[str] = []
         code = ExitCode.acceptable
         try:
@@ -102,7 +105,14 @@ def profile_command(
                     with progress(Console(stderr=True)) as tell:
                         found, broken = _profile(request, each, server, tell)
                         if found is not None:
-                            shown = Shown(TOOL, subject, found, clock, several=len(request.workloads) > 1)
+                            shown = Shown(
+                                TOOL,
+                                subject,
+                                found,
+                                clock,
+                                several=len(request.workloads) > 1,
+                                illegal=broken,
+                            )
                             _write(shown, html, perfetto, summary, tell)
                             if out is not None:
                                 folder = out / each.name if len(chosen) > 1 else out

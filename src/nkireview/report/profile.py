@@ -53,6 +53,8 @@ class Shown:
     clock: str = "benchmark"
     several: bool = False
     """Whether the subject has more workloads than this."""
+    illegal: str = ""
+    """The limit that the kernel breaks, though it could be timed; empty for a legal one."""
 
 
 def predicted(shown: Shown) -> str:
@@ -63,7 +65,8 @@ def predicted(shown: Shown) -> str:
 
 def headline(shown: Shown) -> str:
     """``about 38.0 us (25 to 51 us), nki.benchmark clock, simulated on trn2``."""
-    return f"about {predicted(shown)}, {CLOCKS[shown.clock]}, simulated on {shown.profile.target}"
+    told = f"about {predicted(shown)}, {CLOCKS[shown.clock]}, simulated on {shown.profile.target}"
+    return f"{told}; {words.one_line(shown.illegal)}" if shown.illegal else told
 
 
 def clocks(shown: Shown) -> str:

@@ -66,6 +66,7 @@ class ProfileRecord(BaseModel):
     low_ns: float
     high_ns: float
     band_words: str
+    illegal: str
     assumed: tuple[str, ...]
     clocks: dict[str, float]
     lanes: tuple[LaneUse, ...]
@@ -96,6 +97,7 @@ def profile_json(shown: Shown) -> str:
         low_ns=found.low_ns,
         high_ns=found.high_ns,
         band_words=found.band_words,
+        illegal=shown.illegal,
         assumed=found.assumed,
         clocks=dict(found.clocks),
         lanes=found.lanes,

@@ -174,11 +174,14 @@ def _kinds(timeline: Timeline, path: Path) -> NDArray[np.int64]:
         np.int64,
     )
     kinds = by_lane[timeline.lane[path.slice]]
-    # an engine's queue that a DMA holds is issuing, not computing
-    issues = np.isin(timeline.instruction, _transferred(timeline)) & ~_transfers(timeline)
-    kinds[issues[path.slice]] = bounds.index(Bound.issue)
+    kinds[issuing(timeline)[path.slice]] = bounds.index(Bound.issue)
     kinds[path.latency] = bounds.index(Bound.latency)
     return kinds
+
+
+def issuing(timeline: Timeline) -> NDArray[np.bool_]:
+    """Slices in which a DMA holds an engine's queue: it is issued there, nothing is computed."""
+    return np.isin(timeline.instruction, _transferred(timeline)) & ~_transfers(timeline)
 
 
 def _transfers(timeline: Timeline) -> NDArray[np.bool_]:
