@@ -388,6 +388,10 @@ def test_a_kernel_that_breaks_a_limit_exits_with_1(tmp_path: Path) -> None:
     (line,) = problems.splitlines()
     assert code == 1 and "inputs: not legal, and timed as if it were: " in line
     assert "partition size 256 exceeds 128" in line and "simulated on trn2" in text
+    # the screen's lines may break anywhere
+    assert "not legal, and timed as if it were" in " ".join(text.split())
+    told = json.loads((tmp_path / "out" / "profile.json").read_text(encoding="utf-8"))["illegal"]
+    assert told.startswith("not legal, and timed as if it were: ") and "exceeds 128" in told
     half = COPY.replace("(128, columns), dtype=x.dtype", "(64, columns), dtype=x.dtype")
     code, text, problems = call(kernel(tmp_path, half), "--input", "x=f32[512,64]")
     (line,) = problems.splitlines()
@@ -436,6 +440,10 @@ def test_wrong_calls_are_one_sentence(tmp_path: Path) -> None:
     assert "division" in refused(
         kernel(tmp_path, COPY.replace("rows, 128)", "rows, 1 // 0)")), "--input", "x=f32[128,64]"
     )
+    same = tmp_path / "same"
+    assert f"--html and --summary both write {same}; name two files" in refused(
+        kernel(tmp_path, COPY), "--input", "x=f32[512,64]", "--html", same, "--summary", same
+    )
 
 
 def test_help_has_examples() -> None:
@@ -473,3 +481,27 @@ def test_the_arguments_of_the_page_are_those_of_a_trace(tmp_path: Path) -> None:
     assert code == 0
     seen = {key for each in Read(path.read_bytes()).slices.values() for key in each["args"]}
     assert seen == set(re.findall(r"`(\w+)`", row + own))
+
+
+def test_issuing_a_dma_that_casts_is_no_computing_and_moves_what_lies_in_hbm(tmp_path: Path) -> None:
+    text = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+    code, found, _ = call(kernel(tmp_path, text), "--input", "x=f32[128,1024]", "--json")
+    record = json.loads(found)
+    bounds = {(each["group"], each["name"]): each["ns"] for each in record["bounds"]}
+    moved = 128 * 1024 * (4 + 2)
+    assert code == 0 and bounds["compute", "active"] == 0
+    assert bounds["memory", "ideal"] == pytest.approx(moved / 362.5)
+    assert record["metrics"]["hbm_read_bytes"] + record["metrics"]["hbm_write_bytes"] == moved
