@@ -263,7 +263,11 @@ def test_a_hostile_name_is_shown_as_text() -> None:
     assert all("\x1b[31m" not in line for line in screen(80, hostile))
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser to run the page's script in")
+@pytest.mark.skipif(
+    shutil.which("chromium") is None,
+    reason="runs the page's script in a browser, and chromium is not installed; what the script is given is tested "
+    "everywhere",
+)
 def test_the_policy_of_the_page_lets_its_script_run(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(profile_html(shown()), encoding="utf-8")
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000"]
@@ -346,7 +350,10 @@ def test_all_files_of_a_real_kernel_agree(tmp_path: Path) -> None:
 def test_metrics_have_names_that_real_summaries_have(tmp_path: Path) -> None:
     files = sorted(SAMPLES.glob("trn2/*/*_profile_full.json"))
     if not files:
-        pytest.skip("the real profiles are not here")
+        pytest.skip(
+            f"compares the summary's names with real profiles in {SAMPLES}, which are data of others and no part of "
+            "the project; that the summary has its names and values is tested everywhere"
+        )
     real = set(json.loads(files[0].read_text(encoding="utf-8"))["summary"][0])
     # documented as well, and written by other versions of the profiler
     with (SAMPLES.parent / "summary_metrics.csv").open(encoding="utf-8", newline="") as stream:

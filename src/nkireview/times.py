@@ -15,7 +15,7 @@ from nkireview.isa.enums import Engine
 from nkireview.isa.row import Flow
 from nkireview.isa.table import ROWS
 from nkireview.memorymap import BLOCKS, memory_maps
-from nkireview.profiling import SPILL, slice_table
+from nkireview.profiling import SPILL, WAITS, slice_table
 from nkireview.program.interning import by_opcode, intern
 from nkireview.program.program import Program
 from nkireview.program.scope import Scope, distinct_calls
@@ -32,16 +32,8 @@ LINES = 40
 POINTS = 240
 SLICES = 3000
 """Slices of a drawn timeline; more are merged."""
-WAITS = {
-    Wait.data: "data",
-    Wait.reuse: "its destination to be free",
-    Wait.rewrite: "an earlier write",
-    Wait.engine: "DMA engines",
-    Wait.bandwidth: "HBM bandwidth",
-    Wait.named: "an explicit dependency",
-    Wait.peer: "the other core",
-    Wait.port: "another engine's access to the same memory",
-}
+UNSAID = frozenset({Wait.nothing, Wait.order})
+"""Waits that the critical path does not name: the line above in it says as much."""
 
 
 def time_record(
@@ -159,7 +151,7 @@ def _critical(program: Program, timeline: Timeline, found: Summary) -> tuple[Pat
                 opcode=f"{name} ({'transfer' if lane == TRANSFER else 'issue'})" if is_dma[opcode] else name,
                 ns=spent,
                 share=spent / whole if whole else 0.0,
-                waits=WAITS.get(Wait(most), ""),
+                waits="" if Wait(most) in UNSAID else WAITS[Wait(most)],
             )
         )
     return tuple(steps)

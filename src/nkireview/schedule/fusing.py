@@ -76,10 +76,7 @@ def fusions(
 def idle_fills(program: Program, priced: Costs, used: Uses, places: Places) -> frozenset[int]:
     """Fills of PSUM with zeros that matmuls follow: the first of these overwrites what is there, so none is needed."""
     psum = MEMORIES.index(Memory.psum)
-    fills = np.zeros(len(program), bool)
-    for code, rows, _ in by_opcode(program):
-        if program.opcodes[code].name == "memset":
-            fills[rows] = _zero(program)[program.columns.immediates[rows]]
+    fills = _zero_fills(program)
     if not fills.any():
         return frozenset()
     rows = np.flatnonzero(places.memory[used.place] == psum)
@@ -93,14 +90,22 @@ def idle_fills(program: Program, priced: Costs, used: Uses, places: Places) -> f
     return frozenset(instruction[idle].tolist())
 
 
+def _named(program: Program, name: str) -> Flags:
+    """The instructions of an opcode."""
+    found: Flags = np.array([opcode.name == name for opcode in program.opcodes], bool)[program.columns.opcode]
+    return found
+
+
 def _adding(program: Program) -> Flags:
     """For each set of immediates whether it says to add to what is there."""
     return np.array([dict(given).get("accumulate") is True for given in program.immediates], bool)
 
 
-def _zero(program: Program) -> Flags:
-    """For each set of immediates whether its value is 0."""
-    return np.array([dict(given).get("value") == 0 for given in program.immediates], bool)
+def _zero_fills(program: Program) -> Flags:
+    """Fills with zeros."""
+    zero = np.array([dict(given).get("value") == 0 for given in program.immediates], bool)
+    found: Flags = _named(program, "memset") & zero[program.columns.immediates]
+    return found
 
 
 def levels(needs: Dependences, count: int) -> Ints:
@@ -132,9 +137,7 @@ def _elided(
     elided, source = np.zeros(count, bool), np.full(count, -1, np.int64)
     stands: dict[int, int] = {}
     psum, sbuf = MEMORIES.index(Memory.psum), MEMORIES.index(Memory.sbuf)
-    copies = np.flatnonzero(
-        np.array([opcode.name == COPY for opcode in program.opcodes], bool)[program.columns.opcode]
-    )
+    copies = np.flatnonzero(_named(program, COPY))
     if not len(copies):
         return elided, source, stands
     consumer = np.repeat(np.arange(count), np.diff(needs.at))
@@ -182,22 +185,17 @@ def _elided(
 def _first_sums(program: Program, needs: Dependences, elided: Flags, source: Ints) -> None:
     """Sums in place that add to a tile of zeros: what is added could be written there."""
     columns = program.columns
-    zeros = np.zeros(len(program), bool)
-    for code, rows, _ in by_opcode(program):
-        if program.opcodes[code].name == "memset":
-            zeros[rows] = _zero(program)[columns.immediates[rows]]
+    zeros = _zero_fills(program)
     if not zeros.any():
         return
+    adds = [dict(given).get("op") == "add" for given in program.immediates]
     for code, rows, accesses in by_opcode(program):
         opcode = program.opcodes[code]
         if opcode.name != "tensor_tensor":
             continue
         dst, data = opcode.operands.index("dst"), opcode.operands.index("data1")
         for index, mine in zip(rows.tolist(), accesses.tolist(), strict=True):
-            if (
-                mine[dst] != mine[data]
-                or dict(program.immediates[columns.immediates[index]]).get("op") != "add"
-            ):
+            if mine[dst] != mine[data] or not adds[columns.immediates[index]]:
                 continue
             at = slice(needs.at[index], needs.at[index + 1])
             feeds = needs.producer[at][needs.why[at] == int(Why.data)]
@@ -227,7 +225,7 @@ def _followers(
     count = len(program)
     found = np.zeros(count, bool)
     psum = MEMORIES.index(Memory.psum)
-    copies = np.array([opcode.name == COPY for opcode in program.opcodes], bool)[program.columns.opcode]
+    copies = _named(program, COPY)
     target, source = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     bits = np.array([dtypes.BY_NAME[name].bits for name in program.dtypes], np.int64)
     width = np.zeros(count, np.int64)

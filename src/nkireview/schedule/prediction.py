@@ -1,8 +1,8 @@
 """Prediction: how long a program takes, between which times, and how free its compiler was.
 
-A program of the current generation runs as it is written, and so does a legacy one whose tiles fit and which loads
-nothing twice. Of the others the compiler makes what it likes, so their interval is wider; it does not begin below what
-no order can beat.
+A program of the current generation runs as it is written, but for fills that matmuls overwrite, and so does a legacy
+one whose tiles fit and which loads nothing twice. Of the others the compiler makes what it likes, so their interval is
+wider; it does not begin below what no order can beat.
 """
 
 from __future__ import annotations
