@@ -16,6 +16,7 @@ from nkireview.execute.machine import Machine
 from nkireview.execute.meetings import run_together
 from nkireview.execute.poison import Poison
 from nkireview.execute.result import Execution
+from nkireview.execute.step import Around
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import COMPUTE_DTYPES, FLOAT64
 from nkireview.isa.row import Row
@@ -42,6 +43,7 @@ def execute(
     first: int = 0,
     trusting: bool = False,
     unrounded: Collection[int] = (),
+    around: Around | None = None,
 ) -> Execution:
     """Run every instruction of a Program, stream after stream, in program order; cores wait where they meet.
 
@@ -52,7 +54,8 @@ def execute(
     end. turns: cores execute an instruction each in turn, as side by side; else each goes on until it meets the others,
     which shows barriers that are missing. first: the core that begins, the others follow in turn. trusting: an
     undefined index is noted, and taken as its tile holds it. unrounded: buffers of floats on chip that keep the compute
-    dtype whatever `rounding` says, where no access reads them as another dtype and no address is given.
+    dtype whatever `rounding` says, where no access reads them as another dtype and no address is given. around: runs
+    each instruction, but for those where cores or ranks meet, and may look at or change what it reads and writes.
 
     An instruction without a meaning (unknown row, out of bounds, sizes that differ, an undefined index or register,
     peers that never come) is a fault: it is skipped and what it would have written is undefined. Raise ValueError for
@@ -71,6 +74,7 @@ def execute(
         first=first,
         trusting=trusting,
         unrounded=unrounded,
+        around=around,
     )
     return found[0]
 
@@ -89,6 +93,7 @@ def execute_ranks(
     first: int = 0,
     trusting: bool = False,
     unrounded: Collection[int] = (),
+    around: Around | None = None,
 ) -> tuple[Execution, ...]:
     """Run a Program on every rank of a group, each with its own memory and arguments; see `execute`.
 
@@ -125,6 +130,7 @@ def execute_ranks(
             rank,
             ranks,
             unrounded,
+            around,
         )
         for rank, arguments in enumerate(arguments_per_rank)
     ]

@@ -21,7 +21,7 @@ from nkireview.execute.poison import Poison
 from nkireview.execute.reader import Values
 from nkireview.execute.registers import RegisterFile
 from nkireview.execute.result import Execution, Fault, FaultLog, NoMeaningError
-from nkireview.execute.step import NOTHING, Core, Step
+from nkireview.execute.step import NOTHING, Around, Core, Step
 from nkireview.execute.steps import Missing, step_of
 from nkireview.execute.storage import Operand, Origin
 from nkireview.isa.release import Release
@@ -49,6 +49,7 @@ class Machine:
         rank: int,
         ranks: int,
         unrounded: Collection[int],
+        around: Around | None = None,
     ) -> None:
         columns = program.columns
         self.rank, self.executed, self.log = rank, 0, FaultLog(program)
@@ -90,6 +91,7 @@ class Machine:
             self._inside[loop.parent].append(number)
         self.cores = 1 + max((stream.core for stream in program.streams), default=0)
         self._by_turns, self._first = turns and self.cores > 1, first
+        self._around = around
 
     def tasks(self) -> list[Task]:
         """The streams, those of the first core first, each core's in program order."""
@@ -262,19 +264,20 @@ class Machine:
 
     def _straight(self, core: Core, start: int, stop: int, ends: Ends | None) -> None:
         steps, step_of_, operand, operand_at = self._steps, self._step_of, self._operand, self._operand_at
-        known, resolve, file = self._memory.operands, self._memory.operand, core.file
+        known, resolve, file, around = self._memory.operands, self._memory.operand, core.file, self._around
         next_end = -1 if ends is None else ends.next
         failures = 0
         for index in range(start, stop):
             try:
-                steps[step_of_[index]].run(
-                    core,
-                    index,
-                    [
-                        None if access < 0 else known[access] or resolve(access, file)
-                        for access in operand[operand_at[index] : operand_at[index + 1]]
-                    ],
-                )
+                operands = [
+                    None if access < 0 else known[access] or resolve(access, file)
+                    for access in operand[operand_at[index] : operand_at[index + 1]]
+                ]
+                step = steps[step_of_[index]]
+                if around is None or not isinstance(step, Step):
+                    step.run(core, index, operands)
+                else:
+                    around(step, core, index, operands)
             except NoMeaningError as error:
                 self.failed(core, index, error)
                 failures += 1

@@ -22,6 +22,9 @@ from nkireview.isa.row import Bits, Result, Row
 Operands = Sequence[Operand | None]
 Masks = Mapping[str, Mask]
 
+Around = Callable[["Step", "Core", int, "Operands"], None]
+"""Runs an instruction by `Step.run`, with what it wants to do before and after: (step, core, index, operands)."""
+
 TRANSPOSES = frozenset({"nc_transpose"})
 # What a meaning raises where an instruction has none: an unknown operator, shapes that do not fit.
 MEANINGLESS = (ValueError, TypeError, LookupError, ArithmeticError)
