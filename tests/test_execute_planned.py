@@ -153,3 +153,13 @@ def test_a_transpose_moves_bits_and_an_old_one_multiplies() -> None:
             # 0 * NaN spreads over the row of the transposed matrix
             assert np.isnan(found[2]).all()
             np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(held.T, 2, axis=0))
+
+
+@pytest.mark.parametrize("rounding", ["storage", "off"])
+def test_float64_rounds_to_integers_as_float32_does(rounding: str) -> None:
+    kernel, held = Kernel(), np.array([[-2.7, -1.5, 0.5, 1.5, 2.6, 200.0, -200.0]], np.float32)
+    tile = kernel.sbuf(1, 7, dtype="int8")
+    kernel.call("tensor_scalar", dst=tile, data=kernel.load(held), op0="multiply", operand0=1.0)
+    kernel.store(tile)
+    (output,) = kernel.run(compute=np.float64, rounding=rounding).outputs
+    assert output.values.tolist() == [[-3, -2, 0, 2, 3, 127, -128]]

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from nkireview.answers import AS_DRAWN, Answers, Trial
 from nkireview.arguments import Called, Callee, ReferenceFailed
 from nkireview.cli import main
-from nkireview.numerics.inputs import HOSTILE
+from nkireview.numerics.hostile import HOSTILE
 from nkireview.record import ReviewRecord
 from nkireview.requests import from_task
 from nkireview.review import review

@@ -16,7 +16,7 @@ import pytest
 from scipy import special
 
 from nkireview.numerics.errors import ErrorFigures
-from nkireview.numerics.inputs import hostile
+from nkireview.numerics.hostile import hostile
 from nkireview.numerics.limits import Growth, Policy, limits_for, table
 from nkireview.numerics.sensitivity import conditioning
 from nkireview.numerics.verdict import Verdict, judge

@@ -17,7 +17,8 @@ from layers import held
 
 from nkireview.answers import AS_DRAWN, Answers, Kept, Trial
 from nkireview.arguments import Callee, Drawn, ReferenceFailed
-from nkireview.numerics.inputs import HOSTILE, Spec, default_distribution, draw, hostile
+from nkireview.numerics.hostile import ALWAYS, HOSTILE, hostile
+from nkireview.numerics.inputs import Spec, default_distribution, draw
 from nkireview.numerics.sensitivity import conditioning, probe
 from nkireview.runner import ForkServer, Job, Lent, Limits, Outcome, RunnerError, Session, processes
 
@@ -279,7 +280,8 @@ REFERENCE = "import numpy as np\ncalls = 0\ndef f(x):\n    global calls\n    cal
 
 
 def f(arrays: list[Any]) -> list[Any]:
-    return [np.exp(np.asarray(arrays[0], dtype=np.float64))]
+    with np.errstate(over="ignore"):
+        return [np.exp(np.asarray(arrays[0], dtype=np.float64))]
 
 
 @pytest.fixture
@@ -295,8 +297,12 @@ def test_answers_are_those_of_the_reference(answers: Answers, kind: str) -> None
     """Against NumPy in this process; `calls` shows that no call sees another's state."""
     drawn = draw(SPEC, 3, "x")
     changed = {"0": drawn} if kind == AS_DRAWN else hostile({"0": drawn}, kind)
-    assert changed is not None
     trial = answers.trial(3, kind)
+    if changed is None:
+        assert (
+            kind in ("masked-row", "large-integers") and trial is None
+        )  # the one input is a float and no mask
+        return
     assert trial is not None
     np.testing.assert_array_equal(trial.arguments.arrays()[0], changed["0"])
     np.testing.assert_array_equal(trial.wanted[0], f([changed["0"]])[0])
@@ -313,12 +319,19 @@ def test_kept_answers_are_the_same(answers: Answers, server: ForkServer) -> None
     kept = Kept.of(answers, [3, 4], server, limits)
     answers.close()
     live = Answers(answers._inputs, answers._reference, server, limits)
-    for seed, kind in ((3, AS_DRAWN), (4, AS_DRAWN), *((3, kind) for kind in HOSTILE)):
+    for seed, kind in ((3, AS_DRAWN), (4, AS_DRAWN), *((3, kind) for kind in ALWAYS)):
         one, other = kept.trial(seed, kind), live.trial(seed, kind)
         assert isinstance(one, Trial) and isinstance(other, Trial)
         np.testing.assert_array_equal(one.wanted[0], other.wanted[0])
         if kind != AS_DRAWN:
             assert kept.amplification(seed, kind) == live.amplification(seed, kind)
+    assert all(kept.knows(3, kind) for kind in (AS_DRAWN, *ALWAYS)) and not kept.knows(3, "ascending")
+    promised = Kept.of(live, [3], server, limits, ["ascending"])
+    assert promised.knows(3, "ascending") and live.knows(3, "sweep")
+    np.testing.assert_array_equal(
+        promised.trial(3, "ascending").wanted[0],  # type: ignore[union-attr]
+        live.trial(3, "ascending").wanted[0],  # type: ignore[union-attr]
+    )
     assert kept.influences(3) == live.influences(3)
     assert kept.structure(server, limits).same_structure(live.structure(server, limits))
     assert kept.make(4, server, limits) is kept.trial(4, AS_DRAWN).arguments  # type: ignore[union-attr]

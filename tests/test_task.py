@@ -13,6 +13,7 @@ import pytest
 
 from nkireview.isa import dtypes
 from nkireview.isa.release import LEGACY, Release
+from nkireview.numerics.hostile import HOSTILE
 from nkireview.numerics.limits import Policy
 from nkireview.task import Entry, Input, Task, TaskError, load_task, resolve, submissions
 
@@ -335,8 +336,7 @@ REFUSALS = {
     ),
     "hostile name": (
         HEAD + SMALL + '[contract]\nhostile = ["tiny-rows", "scale-10"]\n',
-        "contract.hostile[1]: 'scale-10' is no hostile variant; "
-        "expected one of scale-100, tiny-rows, large-mean",
+        f"contract.hostile[1]: 'scale-10' is no hostile variant; expected one of {', '.join(HOSTILE)}",
     ),
     "long value": (
         HEAD + f'lnc = "{"x" * 100}"' + SMALL,

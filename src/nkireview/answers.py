@@ -19,7 +19,7 @@ from nkireview.arguments import (
     request_of,
     result_of,
 )
-from nkireview.numerics.inputs import HOSTILE, hostile
+from nkireview.numerics.hostile import ALWAYS, hostile
 from nkireview.numerics.sensitivity import REGIONS, Influence, Region, conditioning, probe
 from nkireview.numerics.void import VoidCheck
 from nkireview.runner import ForkServer, Job, Limits
@@ -51,7 +51,7 @@ class Trial:
 
 
 class AnswerSource(InputSource, Protocol):
-    """Inputs and answers of one workload, by seed and by `kind`: "as drawn" or a name of `HOSTILE`.
+    """Inputs and answers of one workload, by seed and by `kind`: "as drawn" or a name of `numerics.hostile.HOSTILE`.
 
     Every method raises `ReferenceFailed` where the reference or the input function fails. Nothing here depends on a
     submission.
@@ -59,6 +59,9 @@ class AnswerSource(InputSource, Protocol):
 
     def trial(self, seed: int, kind: str) -> Trial | None:
         """Inputs and answers; None where no input can be made hostile in that way."""
+
+    def knows(self, seed: int, kind: str) -> bool:
+        """True where answers of a kind are there or can be made."""
 
     def amplification(self, seed: int, kind: str) -> list[float]:
         """How far the reference itself enlarges rounding on these inputs, for each output."""
@@ -121,6 +124,10 @@ class Answers:
         found = Trial(arguments, wanted, None if asked is arguments else asked, note)
         self._answered = (seed, kind), found
         return found
+
+    def knows(self, seed: int, kind: str) -> bool:
+        """See `AnswerSource`."""
+        return True
 
     def amplification(self, seed: int, kind: str) -> list[float]:
         """See `AnswerSource`."""
@@ -214,13 +221,21 @@ class Kept:
         return cls(_or_failure(lambda: inputs.structure(server, limits)))
 
     @classmethod
-    def of(cls, answers: Answers, seeds: Sequence[int], server: ForkServer, limits: Limits) -> Kept:
-        """Ask for everything that a review with these seeds can need; failures are kept as well.
+    def of(
+        cls,
+        answers: Answers,
+        seeds: Sequence[int],
+        server: ForkServer,
+        limits: Limits,
+        promised: Iterable[str] = (),
+    ) -> Kept:
+        """Ask for what every review with these seeds needs; failures are kept as well.
 
-        The first seed is the one that is made hostile and probed.
+        The first seed is the one that is made hostile and probed. Of the hostile kinds those are kept that are always
+        executed and those that the task's contract promises, not what single programs ask for besides.
         """
         kept = cls.structure_only(answers, server, limits)
-        for key in _trials(seeds):
+        for key in _trials(seeds, promised):
             found = _or_failure(lambda key=key: answers.trial(*key))  # type: ignore[misc]
             kept.trials[key] = found
             if isinstance(found, Trial):
@@ -242,6 +257,10 @@ class Kept:
         """See `AnswerSource`."""
         return _or_raise(self.trials[seed, kind])
 
+    def knows(self, seed: int, kind: str) -> bool:
+        """See `AnswerSource`."""
+        return (seed, kind) in self.trials
+
     def amplification(self, seed: int, kind: str) -> list[float]:
         """See `AnswerSource`."""
         return _or_raise(self.factors[seed, kind])
@@ -261,9 +280,9 @@ def _named(arguments: Arguments) -> dict[str, Array]:
     return {str(at): array for at, array in enumerate(arguments.arrays())}
 
 
-def _trials(seeds: Sequence[int]) -> Iterable[tuple[int, str]]:
+def _trials(seeds: Sequence[int], promised: Iterable[str]) -> Iterable[tuple[int, str]]:
     yield from ((seed, AS_DRAWN) for seed in seeds)
-    yield from ((seeds[0], kind) for kind in HOSTILE)
+    yield from ((seeds[0], kind) for kind in dict.fromkeys((*ALWAYS, *promised)))
 
 
 def _or_failure(ask: Callable[[], T]) -> T | ReferenceFailed:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from nkireview.numbers_record import NumbersRecord
 from nkireview.rubric.scorecard import Scorecard
 from nkireview.rules.finding import Finding, Severity
 
@@ -345,6 +346,7 @@ class ReviewRecord(_Record):
     counts: tuple[CountsRecord, ...] = ()
     times: tuple[TimeRecord, ...] = ()
     orders: tuple[OrdersRecord, ...] = ()
+    numbers: tuple[NumbersRecord, ...] = ()
     findings: tuple[Finding, ...] = ()
     measures: dict[str, float] = Field(default_factory=dict)
     """Measures by name, as listed in ``rubric/measures.toml``."""
@@ -524,3 +526,19 @@ class MemorySummary(_Record):
         """What the process exits with: 1 where a workload cannot fit or is not legal."""
         cannot = any(workload.verdict in ("cannot fit", "not legal") for workload in self.workloads)
         return ExitCode.blocker if cannot else ExitCode.acceptable
+
+
+class NumericsSummary(_Record):
+    """The numbers of a kernel, workload by workload; `notes`: what was left out, and why."""
+
+    schema_version: int = SCHEMA
+    tool: str
+    subject: Subject
+    numbers: tuple[NumbersRecord, ...] = Field(min_length=1)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the process exits with: 1 where some output is wrong beyond what rounding explains."""
+        wrong = any(item.verdict == "defect" for item in self.numbers)
+        return ExitCode.blocker if wrong else ExitCode.acceptable

@@ -13,7 +13,9 @@ import nkireview
 from nkireview import hardware
 from nkireview.arguments import ReferenceFailed
 from nkireview.checks.counts import counts
+from nkireview.checks.dataflow import Dataflow
 from nkireview.checks.integrity import forbidden
+from nkireview.checks.needs import needs
 from nkireview.checks.provenance import Provenance, provenance
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.checks.survey import survey
@@ -21,7 +23,7 @@ from nkireview.isa.release import LEGACY, Release
 from nkireview.isa.table import ROWS
 from nkireview.measures import measures
 from nkireview.memorymap import BLOCKS
-from nkireview.numerics.inputs import HOSTILE
+from nkireview.numerics.hostile import ALWAYS, HOSTILE, chosen
 from nkireview.program.model import Event
 from nkireview.program.program import Program
 from nkireview.program.verify import verify
@@ -36,7 +38,7 @@ from nkireview.record import (
     Subject,
     TimeRecord,
 )
-from nkireview.replays import Replays
+from nkireview.replays import MOST, Replays
 from nkireview.rubric.scorecard import Scorecard
 from nkireview.rubric.scoring import score
 from nkireview.rubric.strengths import strengths
@@ -70,6 +72,8 @@ class _Review:
         self.traced: list[Traced] = []
         self.times: list[TimeRecord] = []
         self.orders: list[OrdersRecord] = []
+        self.tried: set[str] = set()
+        """Hostile inputs that a program asked for and that were tried."""
         self.hardware = hardware.target(request.target.value)
         self.not_judged = ""
         self.not_checked = ["benchmark claims", "migration from CUDA"]
@@ -199,10 +203,11 @@ class _Review:
             runs.one(seed, "as drawn", in_contract=True)
         unreached: tuple[Unreached, ...] = ()
         if not runs.mismatch:
-            for kind in HOSTILE:
+            for kind in self._kinds(traced, program, runs, seeds[0]):
                 in_contract = kind in traced.workload.hostile
                 with self._unless_asked(f"{facts.name} on {kind} inputs", in_contract):
                     runs.one(seeds[0], kind, in_contract=in_contract)
+                self.tried.update(run.inputs for run in runs.records[-1:])
             self.bench.progress(f"{facts.name}: probing which inputs count")
             self._void(runs)
             if not self.not_judged:
@@ -224,6 +229,30 @@ class _Review:
             written_parameters=runs.written,
         )
         return executed, runs
+
+    def _kinds(self, traced: Traced, program: Program, runs: Runs, seed: int) -> Iterator[str]:
+        """The hostile inputs of a workload: those always tried, those promised, and what the program asks for besides.
+
+        What it asks for is tried for the first workload that does, where that is not too long and answers are there.
+        """
+        promised = traced.workload.hostile
+        yield from (kind for kind in HOSTILE if kind in ALWAYS or kind in promised)
+        with self.bench.clock("checks"):
+            names = {need.name for need in needs(Dataflow.of(program, ROWS))}
+        more = [
+            kind for kind in chosen(names) if not (kind in ALWAYS or kind in promised or kind in self.tried)
+        ]
+        if runs.executed > MOST:
+            known, why = [], f"{runs.executed:,} instructions were executed, more than {MOST:,}"
+        else:
+            known, why = (
+                [kind for kind in more if runs.answers.knows(seed, kind)],
+                "no answers are kept for them",
+            )
+        yield from known
+        left = [kind for kind in more if kind not in known and runs.allows(kind)]
+        if left:
+            self.not_checked.append(f"{traced.workload.name} on {', '.join(left)} inputs ({why})")
 
     def _void(self, runs: Runs) -> None:
         found = runs.void()

@@ -21,6 +21,7 @@ from nkireview.execute import Execution, OutputValue, Rounding, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
 from nkireview.numerics.errors import ErrorFigures, ExactFigures
+from nkireview.numerics.hostile import ALWAYS, hostile
 from nkireview.numerics.limits import Limits as Tolerance
 from nkireview.numerics.limits import limits_for, table
 from nkireview.numerics.stored import Roundings, explains, widened
@@ -119,8 +120,9 @@ class Runs:
         if self.mismatch:
             self.records.append(self._record(seed, kind, in_contract, (), self.mismatch))
             return
-        if kind != AS_DRAWN and not self._representable(wanted):
-            self.records.append(self._unassessed(seed, kind, in_contract))
+        asked = in_contract or kind in ALWAYS
+        if kind != AS_DRAWN and not self._representable(wanted, all_of=not asked):
+            self.records.append(self._unassessed(seed, kind, in_contract, all_of=not asked))
             return
         limits, verdicts = self._judged(execution, wanted, seed, kind)
         granted = self._granted(execution, trial, limits, verdicts)
@@ -134,6 +136,16 @@ class Runs:
             elif result.stored is not None:
                 self.rounded.append(self._rounded(at, result, verdicts[at], seed, kind, in_contract))
         self.records.append(self._record(seed, kind, in_contract, results, ""))
+
+    @property
+    def executed(self) -> int:
+        """Instructions that were executed on the first inputs as drawn; 0 where nothing was."""
+        return self._ordinary.executed if self._ordinary is not None else 0
+
+    def allows(self, kind: str) -> bool:
+        """True where the first inputs as drawn can be made hostile in one way."""
+        arrays = self._drawn[1].asked.arrays() if self._drawn is not None else []
+        return hostile({str(at): array for at, array in enumerate(arrays)}, kind) is not None
 
     def orders(self, stored: Storage, racing: bool) -> Orders | None:
         """What other orders give on the first inputs as drawn; None where the program is too long, or has no result.
@@ -385,19 +397,21 @@ class Runs:
             places=tuple(dict.fromkeys(place for place in places if place)),
         )
 
-    def _representable(self, wanted: Sequence[Array]) -> bool:
-        """True where each output has an element of the reference that its dtype can hold."""
+    def _representable(self, wanted: Sequence[Array], *, all_of: bool) -> bool:
+        """True where each output has an element of the reference that its dtype can hold; `all_of`: nothing else."""
         largest = [dtypes.BY_NAME[limits.dtype].max_finite for limits in self.limits]
-        return all(bool((np.abs(value) <= most).any()) for value, most in zip(wanted, largest, strict=True))
+        held = [np.abs(value) <= most for value, most in zip(wanted, largest, strict=True)]
+        return all(bool(each.all() if all_of else each.any()) for each in held)
 
-    def _unassessed(self, seed: int, kind: str, in_contract: bool) -> Run:
+    def _unassessed(self, seed: int, kind: str, in_contract: bool, *, all_of: bool) -> Run:
+        what = "an element of the reference does not fit" if all_of else "no element of the reference fits"
         return Run(
             workload=self.traced.workload.name,
             seed=seed,
             inputs=kind,
             in_contract=in_contract,
             status="not assessed",
-            reason="no element of the reference fits the dtype of the output on these inputs",
+            reason=f"{what} the dtype of the output on these inputs",
         )
 
     def _record(

@@ -27,7 +27,7 @@ from pydantic import (
 from nkireview.isa import dtypes
 from nkireview.isa.grid import Grid
 from nkireview.isa.release import Release
-from nkireview.numerics.inputs import HOSTILE
+from nkireview.numerics.hostile import HOSTILE
 from nkireview.numerics.limits import Policy
 from nkireview.validation import Table, expected_at, sentences, shown
 

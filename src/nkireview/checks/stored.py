@@ -316,23 +316,23 @@ def _recipe(call: CallView, names: Sequence[str]) -> _Recipe:
             reads.append(slot)
         elif call.has(name):
             flow = call.row.flow[name]
-            operators = _operators(call, name)
-            contracts = flow is Flow.contract and bool(operators)
+            used = operators(call, name)
+            contracts = flow is Flow.contract and bool(used)
             writes.append(
                 _Write(
                     slot,
-                    dtype=call.dtype(name) if _rounds(call, name, operators) else "",
+                    dtype=call.dtype(name) if _rounds(call, name, used) else "",
                     accumulates=role is Role.accumulate,
                     constant=flow is Flow.nothing,
-                    keeps=not contracts and operators <= ADDING | FACTORS | EXACT,
+                    keeps=not contracts and used <= ADDING | FACTORS | EXACT,
                     contracts=contracts,
-                    adds=contracts or bool(operators & ADDING),
+                    adds=contracts or bool(used & ADDING),
                 )
             )
     return _Recipe(tuple(reads), tuple(writes))
 
 
-def _rounds(call: CallView, name: str, operators: frozenset[str]) -> bool:
+def _rounds(call: CallView, name: str, used: frozenset[str]) -> bool:
     dtype = dtypes.BY_NAME[call.dtype(name)]
     if not narrow(dtype.name):
         return False
@@ -342,10 +342,10 @@ def _rounds(call: CallView, name: str, operators: frozenset[str]) -> bool:
         if operand.role is Role.read and call.has(operand.name)
     ]
     held = all(read.significand_bits <= dtype.significand_bits for read in reads if read.kind == "float")
-    return not (held and operators <= EXACT)
+    return not (held and used <= EXACT)
 
 
-def _operators(call: CallView, name: str) -> frozenset[str]:
+def operators(call: CallView, name: str) -> frozenset[str]:
     """The operators between what a call reads and what it writes there, by name."""
     row = call.row.name
     if row in MOVES or (row == MATMUL and call.imm("is_transpose")):

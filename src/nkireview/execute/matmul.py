@@ -69,6 +69,12 @@ class Matmul(Step):
         self.settle(index, dst, None, None)
         return True
 
+    def adds(self, dst: Operand) -> bool:
+        """True where the call would add to some of what `dst` holds."""
+        if self._accumulate is not None or not dst.cell.psum:
+            return bool(self._accumulate)
+        return bool(np.any(np.equal(psum.state(dst), psum.MATMUL)))
+
     def combine(
         self, core: Core, index: int, target: Operand, result: Result, mask: Mask | None
     ) -> tuple[Result, Mask | None]:

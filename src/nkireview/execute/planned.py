@@ -106,7 +106,9 @@ class PlannedStep(Step):
             direct = held == {form.dtype} and plan.shape == form.shape
             return Work(plan, plan.compute, takes, at, True, True) if direct else None
         direct = form.exact and plan.shape == form.shape
-        work = Work(plan, plan.compute, takes, at, direct, form.accepts == core.formats.compute)
+        # A dtype equals None where it is float64.
+        by_numpy = form.accepts is not None and form.accepts == core.formats.compute
+        work = Work(plan, plan.compute, takes, at, direct, by_numpy)
         if takes or direct:
             return work
         room = np.empty(plan.shape, core.formats.compute)

@@ -156,7 +156,7 @@ def _kept(request: Request, workload: Workload, seeds: Sequence[int], server: Fo
         return Kept.structure_only(workload.inputs, server, request.task_limits)
     answers = Answers(workload.inputs, request.reference, server, request.task_limits, workload.probes)
     try:
-        return Kept.of(answers, seeds, server, request.task_limits)
+        return Kept.of(answers, seeds, server, request.task_limits, sorted(workload.hostile))
     finally:
         answers.close()
 

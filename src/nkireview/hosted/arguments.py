@@ -70,12 +70,13 @@ class Arguments:
     def rebuilt(self, state: Trace, buffers: list[Buffer]) -> tuple[list[Any], dict[str, Any]]:
         """The call with fresh tensors for the arrays."""
 
-        def tensor(slot: _Slot) -> NkiTensor:
-            return NkiTensor.whole(state, buffers[slot.number])
+        return self.filled(lambda number: NkiTensor.whole(state, buffers[number]))
 
+    def filled(self, value: Callable[[int], Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The call with other values in place of its arrays, which are asked for by number."""
         return (
-            [_put(value, tensor) for value in self._args],
-            {name: _put(value, tensor) for name, value in self._kwargs.items()},
+            [_put(item, value) for item in self._args],
+            {name: _put(item, value) for name, item in self._kwargs.items()},
         )
 
     def _take(self, value: Any, path: str) -> Any:
@@ -109,12 +110,12 @@ class _Copy:
     items: dict[Any, Any]
 
 
-def _put(value: Any, tensor: Callable[[_Slot], NkiTensor]) -> Any:
+def _put(value: Any, filling: Callable[[int], Any]) -> Any:
     if isinstance(value, _Slot):
-        return tensor(value)
+        return filling(value.number)
     if not isinstance(value, _Copy):
         return value
-    items = {name: _put(item, tensor) for name, item in value.items.items()}
+    items = {name: _put(item, filling) for name, item in value.items.items()}
     return remade(value.like, items)
 
 

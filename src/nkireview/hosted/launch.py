@@ -61,7 +61,31 @@ def launch(function: Callable[..., Any], grid: Any, args: tuple[Any, ...], kwarg
     result; other breaches are told once on stderr.
     """
     chosen = settings(getattr(function, TARGET, None))
-    taken = Arguments(args, kwargs, _names(function))
+    taken = Arguments(args, kwargs, names_of(function))
+    program, state, returned = recorded(function, grid, taken, chosen)
+    _verified(program, chosen.strict)
+    # a trace that shows values prints at once
+    outputs, printed = program.outputs, () if chosen.debug else prints(program)
+    program = replace(program, outputs=(*outputs, *printed))
+    execution = execute(
+        program,
+        {at: array.values for at, array in enumerate(taken.arrays)},
+        **_formats(chosen, state.results),
+    )
+    for output, found in zip(printed, execution.outputs[len(outputs) :], strict=True):
+        print(output.name, found.values)
+    _faultless(execution, is_legacy(function))
+    for array, path in zip(taken.arrays, taken.paths, strict=True):
+        if path in execution.parameters:
+            array.write(execution.parameters[path])
+    values = execution.outputs[: len(outputs)]
+    return _returned(program, values, returned, taken.library)
+
+
+def recorded(
+    function: Callable[..., Any], grid: Any, taken: Arguments, chosen: Settings
+) -> tuple[Program, Trace, Any]:
+    """The Program of a kernel on the shapes of arguments, as traced; its trace, and what the kernel returned."""
     legacy = LaunchGrid.of(grid) if is_legacy(function) else None
     state = (
         Trace(chosen.target, chosen.release, *_cores(grid))
@@ -79,27 +103,11 @@ def launch(function: Callable[..., Any], grid: Any, args: tuple[Any, ...], kwarg
             if legacy is None
             else run_instances(state, legacy, function, arguments, shared.run_kernel)
         )
-    program = _program(state, function, taken, returned, chosen)
-    _verified(program, chosen.strict)
-    # a trace that shows values prints at once
-    outputs, printed = program.outputs, () if chosen.debug else prints(program)
-    program = replace(program, outputs=(*outputs, *printed))
-    execution = execute(
-        program,
-        {at: array.values for at, array in enumerate(taken.arrays)},
-        **_formats(chosen, state.results),
-    )
-    for output, found in zip(printed, execution.outputs[len(outputs) :], strict=True):
-        print(output.name, found.values)
-    _faultless(execution, legacy is not None)
-    for array, path in zip(taken.arrays, taken.paths, strict=True):
-        if path in execution.parameters:
-            array.write(execution.parameters[path])
-    values = execution.outputs[: len(outputs)]
-    return _returned(program, values, returned, taken.library)
+    return _program(state, function, taken, returned, chosen), state, returned
 
 
-def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+def names_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a kernel's parameters."""
     try:
         return tuple(inspect.signature(function).parameters)
     except (TypeError, ValueError):

@@ -298,11 +298,11 @@ def ulp(values: npt.ArrayLike, dtype: DataType) -> npt.NDArray[np.float64]:
     if dtype.min_exponent is None:
         spacing = np.ones_like(magnitude)
     else:
-        exponent = np.where(magnitude == 0, dtype.min_exponent, np.frexp(magnitude)[1] - 1)
         top = int(np.frexp(dtype.max_finite)[1]) - 1
-        exponent = np.clip(exponent, dtype.min_exponent, top)
-        spacing = np.ldexp(1.0, exponent - (dtype.significand_bits - 1))
-    return np.where(np.isfinite(magnitude), spacing, np.nan)
+        exponent = np.frexp(np.maximum(magnitude, 2.0**dtype.min_exponent))[1]
+        exponent = np.minimum(exponent - 1, top) - (dtype.significand_bits - 1)
+        spacing = np.ldexp(1.0, exponent)
+    return spacing if np.isfinite(magnitude).all() else np.where(np.isfinite(magnitude), spacing, np.nan)
 
 
 def _refuse_packed(where: str, dtype: DataType) -> None:

@@ -1,4 +1,4 @@
-"""Inputs of a kernel: how they are written down, drawn, and made hostile."""
+"""Inputs of a kernel: how they are written down and drawn."""
 
 from __future__ import annotations
 
@@ -199,65 +199,6 @@ def draw_all(inputs: Mapping[str, Spec | Scalar], seed: int) -> dict[str, Array 
     return {
         name: draw(value, seed, name) if isinstance(value, Spec) else value for name, value in inputs.items()
     }
-
-
-@dataclass(frozen=True)
-class HostileFigures:
-    """How far the hostile variants go.
-
-    ``eps`` is the epsilon the kernel adds under its square root; rows ``tiny_first``, ``tiny_first +
-    tiny_every`` and so on get a root mean square of ``tiny * sqrt(eps)``.
-    """
-
-    scale: float = 100.0
-    mean: float = 100.0
-    eps: float = 1e-6
-    tiny: float = 1e-3
-    tiny_every: int = 4
-    tiny_first: int = 1
-
-
-HOSTILE: Mapping[str, str] = MappingProxyType(
-    {
-        "scale-100": "floating inputs multiplied by 100: an exponential without a maximum shift overflows",
-        "tiny-rows": "every fourth row of magnitude 1e-3 sqrt(eps): a dropped or misplaced epsilon shows",
-        "large-mean": "floating inputs moved by 100: a variance taken as a difference of squares cancels",
-    }
-)
-
-
-def hostile(
-    args: Mapping[str, Array], kind: str, figures: HostileFigures | None = None
-) -> dict[str, Array] | None:
-    """The inputs made hostile in one way, with the same shapes and dtypes; None where no input allows it.
-
-    ``kind`` is a key of HOSTILE. Only floating inputs change, and tiny-rows only those of more than one row.
-    Values that would leave the range of their dtype stay at its largest finite number.
-    Raise ValueError for an unknown kind.
-    """
-    figures = figures or HostileFigures()
-    if kind not in HOSTILE:
-        raise ValueError(f"{kind!r} is no hostile variant: expected one of {', '.join(HOSTILE)}")
-    changed = {name: _made_hostile(array, kind, figures) for name, array in args.items()}
-    if all(value is None for value in changed.values()):
-        return None
-    return {name: args[name] if value is None else value for name, value in changed.items()}
-
-
-def _made_hostile(array: Array, kind: str, figures: HostileFigures) -> Array | None:
-    if not arrays.is_floating(array) or array.size == 0:
-        return None
-    if kind == "scale-100":
-        return arrays.map_windows(array, lambda block, _: block * figures.scale)
-    if kind == "large-mean":
-        return arrays.map_windows(array, lambda block, _: block + figures.mean)
-    matrix = arrays.as_rows(array)
-    if matrix.shape[0] == 1:
-        return None
-    size = arrays.row_rms(matrix)
-    factor = np.divide(figures.tiny * math.sqrt(figures.eps), size, out=np.ones_like(size), where=size > 0)
-    factor[np.arange(factor.size) % figures.tiny_every != figures.tiny_first] = 1.0
-    return arrays.map_windows(array, lambda block, window: block * factor[window[0]])
 
 
 def _parse_value(text: str) -> Spec | Scalar:

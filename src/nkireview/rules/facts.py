@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nkireview import hardware
+from nkireview.checks.own_tests import OwnTests
 from nkireview.checks.source import SourceFacts
 from nkireview.checks.survey import Survey
 from nkireview.execute import Fault
@@ -92,6 +93,37 @@ class Orders:
 
 
 @dataclass(frozen=True)
+class ZeroShare:
+    """The share of an output's elements, those apart that are zero, which a test lets be zero; at `place`."""
+
+    output: str
+    place: str
+    share: float
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True)
+class JudgedMutant:
+    """A mutant of the kernel, and what the author's tests say of it: killed, survived, or equal to the kernel."""
+
+    name: str
+    sentence: str
+    place: str
+    state: str
+
+
+@dataclass(frozen=True)
+class OwnEvidence:
+    """The author's own tests, and what they would notice. alone: nothing else was compared with the kernel."""
+
+    tests: OwnTests
+    zeros: Sequence[ZeroShare] = ()
+    mutants: Sequence[JudgedMutant] = ()
+    alone: bool = False
+
+
+@dataclass(frozen=True)
 class WorkloadFacts:
     """Facts of one workload."""
 
@@ -125,6 +157,8 @@ class Facts:
     """What the author of the submission supplied: reference, input function."""
     source: SourceFacts | None = None
     release: Release = LATEST
+    own_tests: OwnEvidence | None = None
+    """None where nobody looked for tests of the author's."""
 
     @property
     def generation(self) -> str:

@@ -1,10 +1,10 @@
-"""Rules over dtypes: integers and constants that a tile does not hold, sums and divisors kept in few digits, fp8."""
+"""Rules over dtypes: integers and constants that a tile does not hold, sums kept in few digits, fp8, quantisation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nkireview.checks import precision
+from nkireview.checks import precision, routes_faults
 from nkireview.checks.dataflow import Dataflow
 from nkireview.isa import dtypes
 from nkireview.rules.facts import WorkloadFacts
@@ -202,6 +202,84 @@ def _equals(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
         )
 
 
+def _late_clamps(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in routes_faults.late_clamps(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        yield Draft(
+            f"{opcode}: values are bounded near {item.number:g} after they became {item.name}, when those beyond it "
+            f"have overflowed{at(places)}",
+            places,
+            item.count,
+            facts.name,
+            failing=f"values beyond {item.number:g}",
+        )
+
+
+def _wrong_axes(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in routes_faults.wrong_axes(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        other = at(place_of(flow, item.other))
+        if item.kind == "transposed":
+            text = (
+                f"{opcode}: values become {item.dtype} with one scale for each partition, but the maxima{other} were "
+                f"taken of the tile before it was transposed: they belong to its columns{at(places)}"
+            )
+        else:
+            text = (
+                f"{opcode}: values become {item.dtype} with one scale for each partition, over which the matmul{other} "
+                f"adds up: no factor of its result takes such scales off again{at(places)}"
+            )
+        yield Draft(text, places, item.count, facts.name, failing=wrong_inputs(facts))
+
+
+def _other_scales(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in routes_faults.other_scales(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        other = at(place_of(flow, item.other))
+        texts = {
+            "maximum": f"{item.dtype} values{other} are multiplied back by a scale of another tensor's maximum",
+            "power": f"{item.dtype} values{other} are multiplied by the scale that they were multiplied by already, "
+            "where its reciprocal brings them back",
+            "range": f"{item.dtype} values{other} were scaled to {item.first:g}, and back from {item.second:g}",
+            "zero": f"{item.dtype} values{other} have the zero point {item.first:g}, and {item.second:g} is taken off",
+            "mx": f"the scales of {item.dtype} data were written by another quantize_mx{other} than the data",
+        }
+        yield Draft(
+            f"{opcode}: {texts[item.kind]}{at(places)}",
+            places,
+            item.count,
+            facts.name,
+            failing=wrong_inputs(facts),
+        )
+
+
+def _lost_saturation(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in routes_faults.lost_saturation(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        yield Draft(
+            f"{opcode}: the low bits of a scaled value in {item.name} are kept: {item.number + 1:.0f} becomes 0 "
+            f"instead of {item.number:.0f}{at(places)}",
+            places,
+            item.count,
+            facts.name,
+            failing=f"values that are scaled beyond {item.number:.0f}",
+        )
+
+
+def _mixed_fills(facts: WorkloadFacts, flow: Dataflow) -> Iterator[Draft]:
+    for item in routes_faults.mixed_fills(flow):
+        places, opcode = place_of(flow, item.instruction), opcode_of(flow, item.instruction)
+        yield Draft(
+            f"{opcode}: the zero point {item.second:g} is taken off, but masked elements were set to "
+            f"{item.first:g}{at(place_of(flow, item.other))}: they become {item.first - item.second:g} times the "
+            f"scale, not 0{at(places)}",
+            places,
+            item.count,
+            facts.name,
+            failing="masked elements",
+        )
+
+
 def _stored(facts: WorkloadFacts) -> Iterator[Draft]:
     for output in sorted({item.output for item in facts.rounded if item.in_contract}):
         items = [item for item in facts.rounded if item.output == output and item.in_contract]
@@ -310,6 +388,7 @@ RULES = (
         "beyond the range infinities or NaN must be expected, and they spread over a whole matmul.",
         traced(_raw_fp8),
         citation=f"{_ISA}:2842-2846",
+        causes=frozenset({"NKR085"}),
         change="Scale by the row's largest magnitude, or bound with minimum and maximum, before the conversion.",
     ),
     Rule(
@@ -426,5 +505,64 @@ RULES = (
         traced(_statistics),
         citation=f"{_ISA}:1939-1973",
         change="Make the tile of the statistics float32; it has a few elements a partition and costs nothing.",
+    ),
+    Rule(
+        "NKR085",
+        "Values are bounded only after they became fp8",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "A bound protects a conversion where it comes first. What lies beyond the range has become infinite or NaN by "
+        "then: float8_e4m3fn has no infinity, and what minimum and maximum make of NaN no document says.",
+        traced(_late_clamps),
+        citation=f"{_ISA}:2842-2846",
+        change="Bound in the instruction that writes the fp8 tile: minimum and maximum are its op0 and op1.",
+    ),
+    Rule(
+        "NKR086",
+        "A scale was taken along one axis and is applied along another",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "A maximum over the free axis belongs to its partition. After a transpose partitions are what were columns, "
+        "and on a square tile nothing complains. A scale that varies along the contraction of a matmul cannot be "
+        "taken off its result, each element of which has summed over all of them.",
+        traced(_wrong_axes),
+        citation=f"{_ISA}:1161-1244",
+        change="Take the maximum of the tile that is quantised, along the axis that the matmul does not contract.",
+    ),
+    Rule(
+        "NKR087",
+        "Values are scaled back by something else than they were scaled by",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "What quantisation multiplies by, the way back must divide by: the same maximum, the same range of the dtype, "
+        "the same zero point. Otherwise all values are off by one factor or one step, which a loose tolerance passes.",
+        traced(_other_scales),
+        change="Make both factors of one maximum and one constant, and take off the zero point that was added.",
+    ),
+    Rule(
+        "NKR088",
+        "Saturation is lost to an operation on bits",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "An engine that writes a float as an integer rounds to the nearest and saturates. The low bits of a wider "
+        "integer do not: one step beyond the range wraps to its other end.",
+        traced(_lost_saturation),
+        citation="aws-neuron-sdk release-notes/components/nki.rst:71",
+        change="Write the float to the 8-bit tile at once, or bound it with minimum and maximum before taking bits.",
+    ),
+    Rule(
+        "NKR089",
+        "Masked elements do not hold the zero point",
+        _MAJOR,
+        Dimension.precision,
+        Evidence.traced,
+        "Where values are quantised around a zero point, that number stands for 0. A mask that writes another one, "
+        "0 most of all, puts a value as large as the zero point times the scale in the place of nothing.",
+        traced(_mixed_fills),
+        change="Fill with the zero point, or mask once the values are floats again.",
     ),
 )

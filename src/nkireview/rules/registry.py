@@ -12,6 +12,7 @@ from nkireview.rules import (
     numerics,
     ordering,
     orders,
+    own_tests,
     performance,
     precision,
     races,
@@ -37,6 +38,7 @@ _MODULES = (
     engines,
     ordering,
     orders,
+    own_tests,
     races,
     performance,
 )

@@ -1,0 +1,372 @@
+"""diagnose: is the difference from the reference rounding, or is something wrong, and what."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.checks.dataflow import Dataflow
+from nkireview.diagnosis import algebra, flows, naming
+from nkireview.diagnosis.costs import Cost, costs, lines
+from nkireview.diagnosis.model import Cause, Diagnosis, LineCost, OutputDiagnosis
+from nkireview.diagnosis.repair import Repair
+from nkireview.diagnosis.shadow import Deviation, Digest, Series, first_deviation, growth
+from nkireview.diagnosis.symptoms import Cancellation, NotFinite
+from nkireview.diagnosis.ties import Integers
+from nkireview.diagnosis.tolerance import Derivation, Tolerance
+from nkireview.execute import execute
+from nkireview.isa import dtypes
+from nkireview.isa.dtypes import BY_NAME
+from nkireview.isa.table import ROWS
+from nkireview.numerics.limits import limits_for
+from nkireview.numerics.patterns import Pattern, patterns
+from nkireview.program.program import Program
+
+Array = NDArray[Any]
+Float64 = NDArray[np.float64]
+Reference = Callable[[Sequence[Array]], Sequence[Array]]
+
+BUDGET = 9.0
+"""Times one execution that a diagnosis may take where nobody says how long."""
+LEAST_SECONDS = 3.0
+"""Seconds that it may take in any case."""
+COSTLY, GROSS = 0.1, 0.01
+"""Seconds of an execution, and error as a share of the output, from which on both no noise is drawn."""
+LINES = 8
+"""Lines whose roundings are looked at one by one."""
+LATE = frozenset({"operator"})
+"""Causes that name an operator and no reason: other repairs are tried first."""
+TRIES, FEW_TRIES = 64, 4
+"""Calls of the reference for parts of inputs; fewer where an execution takes long."""
+DEAREST = 0.5
+"""Share of what is allowed from which the roundings of one line are a cause."""
+
+
+def diagnose(
+    program: Program,
+    arguments: Mapping[int, Array],
+    wanted: Sequence[Array],
+    *,
+    reference: Reference | None = None,
+    got: Sequence[Array] | None = None,
+    seconds: float | None = None,
+    derivation: Derivation | None = None,
+) -> Diagnosis:
+    """Hold the outputs of a Program against a reference, and find the cause of what rounding does not explain.
+
+    arguments: an array in storage dtype for each parameter buffer. wanted: a float64 array for each output, computed
+    from the same arguments. reference: computes it from a list of arrays, for experiments on it. got: outputs that
+    were computed elsewhere; without them the Program is executed. seconds: how long it may take, by default ten times
+    one execution and `LEAST_SECONDS` at least. Raise ValueError where outputs and `wanted` differ in number or shape.
+    """
+    return _Diagnosis(program, arguments, wanted, reference, got, seconds, derivation).made()
+
+
+class _Diagnosis:
+    def __init__(
+        self,
+        program: Program,
+        arguments: Mapping[int, Array],
+        wanted: Sequence[Array],
+        reference: Reference | None,
+        got: Sequence[Array] | None,
+        seconds: float | None,
+        derivation: Derivation | None,
+    ) -> None:
+        self.started = time.monotonic()
+        self.program, self.arguments, self.reference = program, arguments, reference
+        self.wanted = [np.asarray(each, np.float64) for each in wanted]
+        self.flow = Dataflow.of(program, ROWS)
+        self.derivation = derivation or Derivation.of_program(program, self.flow)
+        before = time.monotonic()
+        self.got = [self._numbers(at, each) for at, each in enumerate(self._stored() if got is None else got)]
+        self.once = time.monotonic() - before
+        least = LEAST_SECONDS if self.once < COSTLY else 0.0
+        self.seconds = max(BUDGET * self.once, least) if seconds is None else seconds
+        self._check()
+        self.skipped: list[str] = []
+
+    def made(self) -> Diagnosis:
+        """The diagnosis."""
+        kinds, of = self.derivation.kinds, self.derivation.of
+        integers = Integers(kinds, of)
+        cancelling = Cancellation(kinds, of, integers)
+        exact_digest = Digest(kinds, of, cancelling)
+        exact = self.derivation.run(self.arguments, exact_digest)
+        digests: list[Digest] = []
+
+        def watch(noise: Any) -> Digest:
+            digests.append(Digest(kinds, of, noise))
+            return digests[-1]
+
+        if self._gross(exact):
+            tolerances = tuple(self._coarse(at, one) for at, one in enumerate(exact))
+            self.skipped.append("what rounding explains, element by element: the difference is far beyond it")
+        else:
+            found, before = self.derivation.samples(self.arguments, self.seconds / 3, watch=watch)
+            tolerances = self.derivation.combined(self.arguments, exact, found, integers.found, before)
+        used = [
+            tolerance.use(have, want)
+            for have, want, tolerance in zip(self.got, self.wanted, tolerances, strict=True)
+        ]
+        right = [bool((use <= 1).all()) for use in used]
+        causes: list[Cause] = []
+        deviation: Deviation | None = None
+        grown: list[Series] = []
+        spent: list[Cost] = []
+        if not all(right):
+            if all(
+                tolerance.holds(one, want)
+                for one, want, tolerance in zip(exact, self.wanted, tolerances, strict=True)
+            ):
+                deviation, grown = self._shadowed(exact_digest, digests)
+                spent = self._costs(exact, tolerances)
+                causes = list(self._of_rounding(deviation, spent, cancelling.factors, right))
+            else:
+                causes = list(self._of_algorithm(exact, tolerances))
+        outputs = tuple(self._output(at, used[at], tolerances[at], bool(causes)) for at in range(len(used)))
+        return Diagnosis(
+            verdict="rounding" if all(right) else "defect",
+            outputs=outputs,
+            causes=tuple(causes),
+            costs=tuple(self._line_costs(spent)),
+            deviation="" if deviation is None else self._deviating(deviation),
+            growth=tuple(grown),
+            skipped=tuple(self.skipped),
+            seconds=time.monotonic() - self.started,
+        )
+
+    def _stored(self) -> list[Array]:
+        return [output.values for output in execute(self.program, self.arguments).outputs]
+
+    def _numbers(self, at: int, values: Array) -> Float64:
+        dtype = dtypes.BY_NAME[self.program.access(self.program.outputs[at].access).dtype]
+        if values.dtype == dtype.storage and dtype.kind != "packed":
+            return np.asarray(dtypes.to_compute(values, dtype, np.float64), np.float64)
+        return np.asarray(values, np.float64)
+
+    def _check(self) -> None:
+        if len(self.got) != len(self.wanted):
+            raise ValueError(f"the kernel returns {len(self.got)} tensors, the reference {len(self.wanted)}")
+        for output, have, want in zip(self.program.outputs, self.got, self.wanted, strict=True):
+            if have.shape != want.shape:
+                raise ValueError(
+                    f"output {output.name} has shape {list(have.shape)}, the reference's {list(want.shape)}"
+                )
+
+    def _gross(self, exact: Sequence[Float64]) -> bool:
+        """True where an output is wrong by far even without rounding, and there is no time to say how far."""
+        if self.once < COSTLY:
+            return False
+        return any(
+            naming.rms(one - want) > GROSS * naming.rms(want)
+            for one, want in zip(exact, self.wanted, strict=True)
+        )
+
+    def _coarse(self, at: int, exact: Float64) -> Tolerance:
+        """A tolerance from the dtype and the length of sums alone."""
+        name = self.program.access(self.program.outputs[at].access).dtype
+        if BY_NAME[name].kind != "float":
+            return Tolerance(name, exact, np.zeros_like(exact), np.zeros_like(exact))
+        limits = limits_for(name, self.derivation.terms[at])
+        last = limits.rtol * np.abs(exact) + limits.atol * naming.rms(exact) + limits.absolute
+        return Tolerance(name, exact, np.zeros_like(exact), last)
+
+    def _left(self) -> float:
+        return self.seconds - (time.monotonic() - self.started)
+
+    def _shadowed(self, exact: Digest, samples: Sequence[Digest]) -> tuple[Deviation | None, list[Series]]:
+        """Where the run as stored leaves its shadow, and how the errors of its sums grow."""
+        stored = Digest(self.derivation.kinds, self.derivation.of)
+        execute(self.program, self.arguments, around=stored)
+        noise = [sample.found for sample in samples]
+        return (
+            first_deviation(stored.found, exact.found, noise),
+            growth(self.program, stored.found, exact.found, noise),
+        )
+
+    def _deviating(self, deviation: Deviation) -> str:
+        line = naming.line_of(self.program, deviation.instruction)
+        opcode = self.program.instruction(deviation.instruction).opcode
+        size = (
+            f"{deviation.times:.3g} times what rounding explains there"
+            if math.isfinite(deviation.times)
+            else "no number"
+        )
+        return (
+            f"{line}: {opcode} writes {deviation.got:.6g} where it would be {deviation.shadow:.6g} without rounding: "
+            f"{size}"
+        )
+
+    def _costs(self, exact: Sequence[Float64], tolerances: Sequence[Tolerance]) -> list[Cost]:
+        """What the narrow roundings cost, line by line, as long as there is time."""
+        chosen = lines(self.program, self.derivation.kinds, self.derivation.of)
+        # what is not granted comes first: it is what can be wrong
+        chosen.sort(key=lambda line: not (self.derivation.granted.wide & set(line.instructions)))
+        found: list[Cost] = []
+        allowed = [tolerance.allowed for tolerance in tolerances]
+        for line in chosen[:LINES]:
+            if found and self._left() < 0:
+                self.skipped.append(f"the roundings of {len(chosen) - len(found)} lines, for want of time")
+                break
+            found += costs(self.program, self.arguments, exact, allowed, [line])
+        return found
+
+    def _of_rounding(
+        self,
+        deviation: Deviation | None,
+        spent: Sequence[Cost],
+        factors: Mapping[int, float],
+        right: Sequence[bool],
+    ) -> Iterator[Cause]:
+        """Causes where the Program is right without rounding."""
+        program = self.program
+        lost = any(
+            not np.isfinite(have[np.isfinite(want)]).all()
+            for have, want in zip(self.got, self.wanted, strict=True)
+        )
+        if lost:
+            watch = NotFinite(self.derivation.kinds, self.derivation.of)
+            execute(program, self.arguments, around=watch)
+            if watch.instruction >= 0:
+                yield naming.not_finite(program, watch.instruction, watch.value, watch.largest)
+                return
+        wrong = [at for at, fine in enumerate(right) if not fine]
+        last = self.derivation.granted.exact
+        dear = [
+            cost
+            for cost in spent
+            if cost.output in wrong and cost.share > DEAREST and not last.issuperset(cost.line.instructions)
+        ]
+        seen = set()
+        for cost in sorted(dear, key=lambda each: -each.share):
+            if cost.line not in seen:
+                seen.add(cost.line)
+                yield naming.low_precision(program, cost.line, cost.share, self.derivation.granted.wide)
+        if not dear:
+            cause = naming.cancelled(program, factors)
+            if cause is not None:
+                yield cause
+            elif deviation is not None:
+                line = naming.line_of(program, deviation.instruction)
+                yield Cause("rounding", self._deviating(deviation), line, "shadow")
+
+    def _of_algorithm(self, exact: Sequence[Float64], tolerances: Sequence[Tolerance]) -> Iterator[Cause]:
+        """Causes where the Program is wrong even without rounding: the first change that makes it right."""
+        tried = 0
+        costly = self.once >= COSTLY
+        if costly and self.reference is not None:
+            # what is never read is known without an execution
+            found = next(self._explanations(exact, tries=1), None)
+            if found is not None:
+                yield found
+                return
+        before = last = time.monotonic()
+        best: tuple[float, Repair] | None = None
+        for repair in self._repairs():
+            if best is not None and (repair.cause, repair.instruction) != (
+                best[1].cause,
+                best[1].instruction,
+            ):
+                break
+            now = time.monotonic()
+            last, before = now - before, now
+            if tried and self._left() < last:
+                self.skipped.append(f"repairs after the first {tried}, for want of time")
+                break
+            tried += 1
+            left = self._repaired(repair, tolerances)
+            if left is not None and (best is None or left < best[0]):
+                best = left, repair
+        if best is not None:
+            repair = best[1]
+            line = naming.line_of(self.program, repair.instruction)
+            yield Cause(repair.cause, repair.sentence, line, "repair")
+            return
+        lost = any(
+            not np.isfinite(have[np.isfinite(want)]).all()
+            for have, want in zip(exact, self.wanted, strict=True)
+        )
+        if lost:
+            watch = NotFinite(self.derivation.kinds, self.derivation.of)
+            self.derivation.run(self.arguments, watch)
+            if watch.instruction >= 0:
+                yield naming.not_finite(self.program, watch.instruction, watch.value, watch.largest)
+        if self.reference is not None:
+            if self._left() < 0:
+                self.skipped.append("experiments on the reference, for want of time")
+                return
+            yield from islice(self._explanations(exact, FEW_TRIES if costly else TRIES), 1)
+
+    def _explanations(self, exact: Sequence[Float64], tries: int) -> Iterator[Cause]:
+        assert self.reference is not None
+        for found in flows.explanations(self.program, self.arguments, exact, self.reference, tries=tries):
+            yield Cause(found.cause, found.sentence, "", "reference")
+
+    def _repairs(self) -> Iterator[Repair]:
+        """All repairs; those that say least about why come last."""
+        late: list[Repair] = []
+        for repair in chain(algebra.repairs(self.flow), flows.repairs(self.flow, self.arguments)):
+            if repair.cause in LATE:
+                late.append(repair)
+            else:
+                yield repair
+        yield from late
+
+    def _repaired(self, repair: Repair, tolerances: Sequence[Tolerance]) -> float | None:
+        """The rms error that a repair leaves, as a share of the output; None where some element is still wrong."""
+        found = execute(
+            repair.program,
+            {**self.arguments, **repair.arguments},
+            compute=np.float64,
+            rounding="off",
+            around=repair.around,
+        )
+        left = 0.0
+        for output, want, tolerance in zip(found.outputs, self.wanted, tolerances, strict=True):
+            have = np.asarray(output.values, np.float64)
+            if not tolerance.holds(have, want):
+                return None
+            with np.errstate(invalid="ignore"):
+                left = max(left, naming.rms(have - want) / max(naming.rms(want), np.finfo(np.float64).tiny))
+        return left
+
+    def _line_costs(self, spent: Sequence[Cost]) -> Iterator[LineCost]:
+        for cost in sorted(spent, key=lambda each: -each.share):
+            line = cost.line
+            yield LineCost(
+                naming.line_of(self.program, line.instructions[0]),
+                line.opcode,
+                line.dtype,
+                len(line.instructions),
+                cost.error,
+                cost.share,
+            )
+
+    def _output(self, at: int, use: Float64, tolerance: Tolerance, known: bool) -> OutputDiagnosis:
+        have, want = self.got[at], self.wanted[at]
+        place = int(use.argmax()) if use.size else 0
+        index = tuple(int(axis) for axis in np.unravel_index(place, use.shape)) if use.ndim else ()
+        over = int(np.count_nonzero(use > 1))
+        shown: tuple[Pattern, ...] = ()
+        if over and not (known and self._left() < 0):
+            shown = patterns(have, want, tolerance.allowed)
+        return OutputDiagnosis(
+            name=self.program.outputs[at].name,
+            verdict="defect" if over else "rounding",
+            tolerance=tolerance,
+            use=float(use.max(initial=0.0)),
+            over=over,
+            elements=use.size,
+            index=index,
+            got=float(have[index]),
+            wanted=float(want[index]),
+            patterns=shown,
+            values=have,
+        )

@@ -1,0 +1,233 @@
+"""Noise: what rounding may do to the values of an unrounded run, drawn anew for each sample.
+
+A store rounds on its dtype's grid, moved by a random factor: equal values get equal errors, as real rounding gives
+them, and none is larger than half a spacing. A sum gets the error that a random order of its terms has: the squares of
+its partial sums add up to K (T^2 + T E + E^2) / 3 + K/6 (Q - S^2/K), with T and E what the accumulator held before and
+after, S the sum of the K terms and Q that of their squares; sequential addition is one such order. Where several
+operations follow one another in float32, their operands move by a relative error of the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.diagnosis.arithmetic import Stored, Work
+from nkireview.execute import Core, Operands, Step
+from nkireview.execute.matmul import Matmul
+from nkireview.execute.storage import Operand
+from nkireview.isa import dtypes
+from nkireview.isa.dtypes import BY_NAME, DataType
+
+Float64 = NDArray[np.float64]
+
+FLOAT32 = BY_NAME["float32"]
+POOL = 1 << 18
+# The rms of a relative rounding error whose mantissa is log-uniform, as a share of the unit roundoff:
+# sqrt(1/3 * 3 / (8 ln 2)).
+RMS = math.sqrt(1 / (8 * math.log(2)))
+ROUNDOFF = dtypes.unit_roundoff(FLOAT32)
+# NumPy's float32 functions are within a few units in the last place, most of them within one.
+FUNCTION = 2.0
+
+
+@dataclass(frozen=True)
+class Granted:
+    """Which stores may round: to their own dtype; those of `exact` to nothing, those of `wide` as float32 would.
+
+    exact: instructions whose store is the rounding of an output, which is judged apart. wide: instructions that store
+    in fewer digits than the task grants.
+    """
+
+    exact: frozenset[int] = frozenset()
+    wide: frozenset[int] = frozenset()
+
+
+class Noise:
+    """One sample, for one execution in float64 without rounding: an `around` of `execute`.
+
+    every: one matmul of so many, chosen at random, gets the error of all of them.
+    """
+
+    def __init__(
+        self, kinds: Sequence[Work], of: Sequence[int], granted: Granted, seed: int, every: int = 1
+    ) -> None:
+        self._kinds, self._of, self._granted, self._every = kinds, of, granted, every
+        self._random = np.random.default_rng([seed, 0x5EED])
+        self._pool = self._random.standard_normal(POOL)
+
+    def __call__(self, step: Step, core: Core, index: int, operands: Operands) -> None:
+        """Run an instruction and add what rounding may have done."""
+        work = self._kinds[self._of[index]]
+        if not work.writes:
+            return step.run(core, index, operands)
+        if self._every > 1 and work.writes[0].sums == "matmul" and self._random.integers(self._every):
+            return step.run(core, index, operands)
+        before = [self._before(step, operands[write.slot], write) for write in work.writes]
+        moved = self._chained(work, operands)
+        step.run(core, index, operands)
+        for changed, saved in moved:
+            changed.target()[...] = saved
+        for write, old in zip(work.writes, before, strict=True):
+            operand = operands[write.slot]
+            if operand is not None and operand.plain and write.dtype.kind == "float":
+                self._stored(step, core, index, operands, operand, work, write, old)
+        return None
+
+    def _before(self, step: Step, operand: Operand | None, write: Stored) -> Float64 | None:
+        """What an accumulator holds before the call; None where nothing is added to it."""
+        if write.sums != "matmul" or operand is None or not operand.plain or not isinstance(step, Matmul):
+            return None
+        return np.array(operand.read(), np.float64) if step.adds(operand) else None
+
+    def _chained(self, work: Work, operands: Operands) -> list[tuple[Operand, Float64]]:
+        """Move the operands of several operations; those that the call does not overwrite, with their old values."""
+        written = {
+            id(operand.cell.store) for write in work.writes if (operand := operands[write.slot]) is not None
+        }
+        saved = []
+        for slot in work.chained:
+            operand = operands[slot]
+            if operand is None or not operand.plain or operand.cell.store.borrowed or not operand.defined:
+                continue
+            if operand.form.kind.kind != "float" or operand.form.loads:
+                continue
+            values = operand.target()
+            if id(operand.cell.store) not in written:
+                saved.append((operand, values.copy()))
+            values *= 1 + RMS * ROUNDOFF * self._normal(values.shape)
+        return saved
+
+    def _stored(
+        self,
+        step: Step,
+        core: Core,
+        index: int,
+        operands: Operands,
+        operand: Operand,
+        work: Work,
+        write: Stored,
+        old: Float64 | None,
+    ) -> None:
+        if not (write.rounds or write.sums) or operand.form.loads:
+            return
+        values = operand.target()
+        if write.sums:
+            error = self._sum(step, core, operands, write, values, old)
+            if error is not None:
+                values += error
+        if not write.rounds:
+            return
+        if work.function:
+            values *= 1 + RMS * FUNCTION * ROUNDOFF * self._normal(values.shape)
+        dtype = write.dtype
+        if index in self._granted.exact:
+            if dtype.significand_bits >= FLOAT32.significand_bits:
+                return
+            dtype = FLOAT32
+        elif index in self._granted.wide:
+            dtype = FLOAT32
+        values[...] = self._rounded(values, dtype)
+
+    def _rounded(self, values: Float64, dtype: DataType) -> Float64:
+        if dtype.numpy is None:
+            dtype = FLOAT32 if dtype.significand_bits >= FLOAT32.significand_bits else dtype
+        factor = 2.0 ** -float(self._random.random())
+        scaled = values * factor
+        held = dtypes.widened(dtypes.rounded(scaled, dtype), dtype, np.float64) / factor
+        return np.where(np.isfinite(held), held, values)
+
+    def _sum(
+        self,
+        step: Step,
+        core: Core,
+        operands: Operands,
+        write: Stored,
+        values: Float64,
+        old: Float64 | None,
+    ) -> Float64 | None:
+        """The error of a sum, in the shape of what is written; None where it has none."""
+        spread: Float64 | None
+        if write.sums == "statistics":
+            spread = np.abs(values) * math.sqrt(_columns(operands[write.summed]) / 3)
+        elif write.sums == "scan":
+            steps = ROUNDOFF * RMS * np.abs(values) * self._normal(values.shape)
+            return np.asarray(np.cumsum(steps.reshape(len(values), -1), axis=1).reshape(values.shape))
+        elif write.sums == "matmul":
+            spread = _product(step, core, operands, values, old)
+            if spread is not None and self._every > 1:
+                spread *= math.sqrt(self._every)
+        else:
+            spread = _reduced(core, operands[write.summed], values)
+        if spread is None:
+            return None
+        return RMS * ROUNDOFF * spread * self._normal(values.shape)
+
+    def _normal(self, shape: tuple[int, ...]) -> Float64:
+        """Normal numbers, taken from a pool at a random place."""
+        count = math.prod(shape)
+        if count >= POOL:
+            found = np.resize(self._pool, count + POOL)
+            at = int(self._random.integers(POOL))
+            return found[at : at + count].reshape(shape)
+        at = int(self._random.integers(POOL - count))
+        return self._pool[at : at + count].reshape(shape)
+
+
+def _columns(operand: Operand | None) -> int:
+    return 1 if operand is None else operand.form.size // max(operand.form.partitions, 1)
+
+
+def _product(
+    step: Step, core: Core, operands: Operands, values: Float64, old: Float64 | None
+) -> Float64 | None:
+    """The root of the squared partial sums of a matmul; None where its operands are no plain matrices."""
+    at = step.slots
+    stationary, moving = operands[at["stationary"]], operands[at["moving"]]
+    if stationary is None or moving is None:
+        return None
+    left = np.asarray(stationary.load(core.formats), np.float32).reshape(stationary.form.shape[0], -1)
+    right = np.asarray(moving.load(core.formats), np.float32).reshape(moving.form.shape[0], -1)
+    if left.shape[1] * right.shape[1] != values.size:
+        half = (
+            left.shape[0] * 2
+        )  # double_row: the first free dimension holds the second half of the contraction
+        left, right = left.reshape(half, -1), right.reshape(half, -1)
+        if left.shape[1] * right.shape[1] != values.size:
+            return None
+    terms = len(left)
+    squares = np.square(left).T @ np.square(right)
+    end = values.reshape(squares.shape)
+    start = 0.0 if old is None else old.reshape(squares.shape)
+    return np.asarray(partial_sums(start, end, squares, terms).reshape(values.shape))
+
+
+def _reduced(core: Core, operand: Operand | None, values: Float64) -> Float64 | None:
+    """The root of the squared partial sums of a reduction along the free axes."""
+    if operand is None or not values.size:
+        return None
+    terms = np.asarray(operand.load(core.formats), np.float64)
+    if terms.size % values.size:
+        return None
+    rows = terms.reshape(values.size, -1) if values.ndim <= 2 and values.size == len(terms) else None
+    if rows is None:
+        # reduced axes that are not the last ones: the mean square stands for each
+        squares = np.full(values.shape, float(np.mean(np.square(terms))) * (terms.size // values.size))
+    else:
+        squares = np.square(rows).sum(axis=1).reshape(values.shape)
+    return partial_sums(0.0, values, squares, terms.size // values.size)
+
+
+def partial_sums(start: Float64 | float, end: Float64, squares: NDArray[np.floating], terms: int) -> Float64:
+    """The root of the expected sum of the squares of all partial sums on the way from `start` to `end`.
+
+    squares: the sum of the squares of the `terms` terms, which come in random order. Their products count once more.
+    """
+    total = end - start
+    line = terms / 3 * (np.square(start) + start * end + np.square(end))
+    spread = np.maximum(squares - np.square(total) / terms, 0)
+    return np.asarray(np.sqrt(np.maximum(line + terms / 6 * spread + squares, 0)), np.float64)

@@ -1,0 +1,378 @@
+"""How far an output may be from its reference by rounding alone, element by element, derived from the Program."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.checks.dataflow import Dataflow
+from nkireview.checks.reduction import reduction_lengths
+from nkireview.diagnosis.arithmetic import Work, works
+from nkireview.diagnosis.granting import granted
+from nkireview.diagnosis.noise import FLOAT32, RMS, Granted, Noise
+from nkireview.diagnosis.ties import Integers, Moved, bands
+from nkireview.execute import Around, execute
+from nkireview.isa import dtypes
+from nkireview.isa.table import ROWS
+from nkireview.numerics.arrays import BLOCK_ELEMENTS, as_rows
+from nkireview.program.program import Program
+
+Array = NDArray[Any]
+Float64 = NDArray[np.float64]
+
+SIGMAS = 9.0
+"""Standard deviations that are allowed for: the errors of a row share a part, of which few samples tell little."""
+SAMPLES = 16
+"""Samples of the noise that are taken at most."""
+MANY, THINNED = 512, 4
+"""Instructions from which on one matmul of `THINNED` gets the noise of all."""
+GLANCED = 4096
+"""Elements that are looked at before all are."""
+FITTED = 64
+"""Rows, and columns, of a large output by which its model is fitted."""
+INHERENT = 2
+"""Runs with moved arguments that show how far the computation itself enlarges errors."""
+GATE = 8.0
+"""Times the roundoff of a sum from which the spread of an output is held against that."""
+STABLE = 6.0
+"""Times what a sum of its length may add to it that a stable way of computing enlarges errors at most."""
+PRIOR = 8.0
+"""How many samples the pooled spread of neighbours counts as beside those of the element itself."""
+SMALLEST = 2.0**-46
+"""Relative rounding errors of the float64 run and of the reference."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tolerance:
+    """What rounding explains of one output.
+
+    exact: the Program's own result without any rounding, float64. spread: one standard deviation of what rounding on
+    the way adds; last: the error of storing the output itself. `allowed` is `SIGMAS` of the first and all of the other.
+    """
+
+    dtype: str
+    exact: Float64
+    spread: Float64
+    last: Float64
+
+    @cached_property
+    def allowed(self) -> Float64:
+        """The largest absolute error that rounding explains, for each element."""
+        return np.asarray(SIGMAS * self.spread + self.last)
+
+    def use(self, got: Float64, wanted: Float64) -> Float64:
+        """The share of the allowed error that each element uses; infinite for a NaN or infinity that is not wanted.
+
+        got: numbers of the output's dtype, or unrounded ones. wanted: the float64 reference.
+        """
+        return _use(got, wanted, self.allowed, dtypes.BY_NAME[self.dtype])
+
+    def holds(self, got: Float64, wanted: Float64) -> bool:
+        """True where every element is within what is allowed; a few are looked at first."""
+        dtype = dtypes.BY_NAME[self.dtype]
+        have, want, allowed = got.reshape(-1), wanted.reshape(-1), self.allowed.reshape(-1)
+        parts = [slice(None, None, max(got.size // GLANCED, 1))]
+        parts += [slice(at, at + BLOCK_ELEMENTS) for at in range(0, got.size, BLOCK_ELEMENTS)]
+        return all(bool((_use(have[part], want[part], allowed[part], dtype) <= 1).all()) for part in parts)
+
+
+def _use(got: Float64, wanted: Float64, allowed: Float64, dtype: dtypes.DataType) -> Float64:
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        error = got - wanted
+        np.abs(error, out=error)
+        use = error / allowed
+        if not error.all():
+            use[error == 0] = 0.0
+        largest = float(np.abs(wanted).max(initial=0.0))
+        if np.isfinite(use).all() and largest <= dtype.max_finite:
+            return np.asarray(use)
+    stored = wanted
+    if dtype.kind == "float":
+        stored = dtypes.to_compute(dtypes.cast(wanted, dtype), dtype, np.float64)
+    finite = np.isfinite(got) & np.isfinite(stored)
+    same = (got == stored) | (np.isnan(got) & np.isnan(stored)) | (got == wanted)
+    return np.asarray(np.where(finite, use, np.where(same, 0.0, np.inf)))
+
+
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """Derives tolerances of one Program for any arguments; what depends on the Program alone is worked out once.
+
+    terms: the longest sum on the way to each output. roundoff: the coarsest that an intermediate is granted.
+    """
+
+    program: Program
+    kinds: Sequence[Work]
+    of: Sequence[int]
+    granted: Granted
+    terms: Sequence[int]
+    roundoff: float
+
+    @classmethod
+    def of_program(cls, program: Program, flow: Dataflow | None = None) -> Derivation:
+        """Raise ProgramError where the header names an unknown target or release."""
+        kinds, of = works(program, ROWS)
+        flow = flow or Dataflow.of(program, ROWS)
+        allowed = granted(program, kinds, of, flow)
+        return cls(
+            program, kinds, of, allowed, reduction_lengths(program, ROWS), _coarsest(kinds, of, allowed)
+        )
+
+    def run(self, arguments: Mapping[int, Array], around: Around | None = None) -> list[Float64]:
+        """The outputs without any rounding of floats but what `around` does."""
+        found = execute(self.program, arguments, compute=np.float64, rounding="off", around=around)
+        return [np.asarray(output.values, np.float64) for output in found.outputs]
+
+    def noise(self, seed: int) -> Noise:
+        """The noise of one sample."""
+        many = len(self.program) > MANY
+        return Noise(self.kinds, self.of, self.granted, seed, THINNED if many else 1)
+
+    def tolerances(
+        self, arguments: Mapping[int, Array], *, seconds: float = math.inf, samples: int = SAMPLES
+    ) -> tuple[Tolerance, ...]:
+        """For each output what rounding explains on these arguments.
+
+        arguments: an array in storage dtype for each parameter buffer. seconds: no further sample is begun that would
+        not end in time, but for the first. samples: how many are taken at most.
+        """
+        before = Integers(self.kinds, self.of)
+        exact = self.run(arguments, before)
+        found, integers = self.samples(arguments, seconds, samples)
+        return self.combined(arguments, exact, found, before.found, integers)
+
+    def samples(
+        self,
+        arguments: Mapping[int, Array],
+        seconds: float,
+        samples: int = SAMPLES,
+        watch: Callable[[Around], Around] = lambda noise: noise,
+    ) -> tuple[list[list[Float64]], list[Mapping[int, Float64]]]:
+        """Outputs under noise, and what became integers in them; `watch` may look at the instructions as well."""
+        started = last = time.monotonic()
+        found: list[list[Float64]] = []
+        integers: list[Mapping[int, Float64]] = []
+        for seed in range(samples):
+            inner = Integers(self.kinds, self.of, self.noise(seed))
+            found.append(self.run(arguments, watch(inner)))
+            integers.append(inner.found)
+            now = time.monotonic()
+            if now - started + (now - last) > seconds:
+                break
+            last = now
+        return found, integers
+
+    def combined(
+        self,
+        arguments: Mapping[int, Array],
+        exact: Sequence[Float64],
+        samples: Sequence[Sequence[Float64]],
+        before: Mapping[int, Float64],
+        integers: Sequence[Mapping[int, Float64]],
+    ) -> tuple[Tolerance, ...]:
+        """The tolerances from an exact run and samples of the noise, with what became integers in each."""
+        flips = self._flips(arguments, exact, before, integers)
+        spreads = [
+            _spread(exact[at], [sample[at] for sample in samples]) for at in range(len(self.program.outputs))
+        ]
+        spreads = self._stable(arguments, exact, spreads)
+        return tuple(
+            self._tolerance(at, exact[at], spreads[at], flips[at]) for at in range(len(self.program.outputs))
+        )
+
+    def _flips(
+        self,
+        arguments: Mapping[int, Array],
+        exact: Sequence[Float64],
+        before: Mapping[int, Float64],
+        integers: Sequence[Mapping[int, Float64]],
+    ) -> list[Float64]:
+        """How far integers move an output that rounding decides between."""
+        moved = bands(before, integers, SIGMAS) if before else {}
+        zero = [np.zeros_like(each) for each in exact]
+        for sign in (1.0, -1.0) if moved else ():
+            other = self.run(arguments, Moved(self.kinds, self.of, moved, sign))
+            zero = [
+                np.maximum(most, np.nan_to_num(np.abs(new - old), nan=0.0, posinf=0.0))
+                for most, new, old in zip(zero, other, exact, strict=True)
+            ]
+        return zero
+
+    def _stable(
+        self, arguments: Mapping[int, Array], exact: Sequence[Float64], spreads: Sequence[Float64]
+    ) -> list[Float64]:
+        """The spreads, no larger than those of a way to compute the same that does not enlarge its roundings."""
+        enlarged = [
+            _rms(spread) > GATE * self.roundoff * math.sqrt(terms) * _rms(one)
+            for spread, one, terms in zip(spreads, exact, self.terms, strict=True)
+        ]
+        if not any(enlarged):
+            return list(spreads)
+        inherent = [np.zeros_like(each) for each in exact]
+        for seed in range(INHERENT):
+            moved = self.run(self._moved(arguments, seed))
+            inherent = [
+                total + _squares(new - old) / INHERENT
+                for total, new, old in zip(inherent, moved, exact, strict=True)
+            ]
+        found = []
+        for at, spread in enumerate(spreads):
+            if not enlarged[at]:
+                found.append(spread)
+                continue
+            own = np.sqrt(_pooled(inherent[at], _size(exact[at]), INHERENT))
+            least = self.roundoff * _size(exact[at])
+            most = STABLE * RMS * math.sqrt(self.terms[at]) * np.maximum(own, least)
+            found.append(np.minimum(spread, most))
+        return found
+
+    def _moved(self, arguments: Mapping[int, Array], seed: int) -> dict[int, Array]:
+        """The floating arguments moved by a rounding error, in float64."""
+        generator = np.random.default_rng([seed, 0x1D])
+        found: dict[int, Array] = {}
+        for buffer, given in arguments.items():
+            dtype = dtypes.BY_NAME[self.program.buffer(buffer).dtype]
+            if dtype.kind != "float":
+                found[buffer] = given
+                continue
+            wide = dtypes.to_compute(given, dtype, np.float64)
+            found[buffer] = wide * (1 + RMS * self.roundoff * generator.standard_normal(wide.shape))
+        return found
+
+    def _tolerance(self, at: int, exact: Float64, spread: Float64, flips: Float64) -> Tolerance:
+        dtype = dtypes.BY_NAME[self.program.access(self.program.outputs[at].access).dtype]
+        if dtype.kind != "float":
+            return Tolerance(dtype.name, exact, np.zeros_like(exact), flips)
+        size = _size(exact)
+        spread = spread + SMALLEST / SIGMAS * size
+        size += SIGMAS * spread
+        size += flips
+        last = dtypes.ulp(size, dtype)
+        last /= 2
+        last += flips
+        return Tolerance(dtype.name, exact, spread, last)
+
+
+def _coarsest(kinds: Sequence[Work], of: Sequence[int], allowed: Granted) -> float:
+    """The coarsest roundoff of an intermediate that is granted to round."""
+    found = dtypes.unit_roundoff(FLOAT32)
+    rounding = [
+        max(
+            (dtypes.unit_roundoff(w.dtype) for w in kind.writes if w.rounds and w.dtype.kind == "float"),
+            default=0.0,
+        )
+        for kind in kinds
+    ]
+    for index, number in enumerate(of):
+        if rounding[number] > found and index not in allowed.exact and index not in allowed.wide:
+            found = rounding[number]
+    return found
+
+
+def _squares(error: Float64) -> Float64:
+    with np.errstate(invalid="ignore", over="ignore"):
+        squares = np.square(error)
+        if not math.isfinite(float(squares.sum())):
+            squares[~np.isfinite(squares)] = 0.0
+        return squares
+
+
+def _rms(values: Float64) -> float:
+    finite = values[np.isfinite(values)]
+    return math.sqrt(float(np.mean(np.square(finite)))) if finite.size else 0.0
+
+
+def _spread(exact: Float64, samples: Sequence[Float64]) -> Float64:
+    """The standard deviation of what noise adds."""
+    total = _squares(samples[0] - exact)
+    for sample in samples[1:]:
+        total += _squares(sample - exact)
+    total /= max(len(samples), 1)
+    return np.asarray(np.sqrt(_pooled(total, _size(exact), len(samples))))
+
+
+def _size(values: Float64) -> Float64:
+    """Magnitudes, 0 for what is not finite."""
+    size = np.abs(values)
+    if not math.isfinite(float(size.sum())):
+        size[~np.isfinite(size)] = 0.0
+    return size
+
+
+def _pooled(mean: Float64, size: Float64, count: int) -> Float64:
+    """Mean squared errors of few samples, drawn towards what their rows, columns and magnitudes have in common.
+
+    The model is a_i c_j + b_i x^2: an error of the row and of the column, and one that is relative to the element. Of
+    large outputs the rows are fitted on some columns, and the columns on some rows.
+    """
+    if mean.size < 2:
+        return mean
+    rows, values = as_rows(mean), np.square(as_rows(size))
+    tall, wide = (slice(None, None, max(length // FITTED, 1)) for length in rows.shape)
+    columns = np.ones((1, rows.shape[1]))
+    sizes = values[:, wide].mean(axis=1, keepdims=True)
+    constant = relative = np.zeros_like(sizes)
+    for _ in range(2):
+        some = rows[:, wide]
+        constant, relative = _fit(some, np.broadcast_to(columns[:, wide], some.shape), values[:, wide])
+        constant, relative = _shared(constant, sizes, count), _shared(relative, np.ones_like(sizes), count)
+        left = np.maximum(rows[tall] - relative[tall] * values[tall], 0)
+        columns = left.sum(axis=0, keepdims=True)
+        total = float(columns.mean())
+        columns = columns / total if total > 0 else np.ones_like(columns)
+    model = constant * columns
+    model += relative * values
+    # an error that no element of the row has shown is none that the model may expect
+    np.minimum(model, rows.max(axis=1, keepdims=True), out=model)
+    model *= PRIOR
+    model += count * rows
+    model /= count + PRIOR
+    return np.asarray(model.reshape(mean.shape))
+
+
+def _shared(found: Float64, sizes: Float64, count: int) -> Float64:
+    """What rows have of an error, drawn towards what all have in proportion to `sizes`."""
+    total = float(sizes.sum())
+    common = float(found.sum()) / total if total > 0 else 0.0
+    return np.asarray((count * found + PRIOR * common * sizes) / (count + PRIOR))
+
+
+def _fit(rows: Float64, constant: Float64, values: Float64) -> tuple[Float64, Float64]:
+    """For each row the least squares a, b of rows = a constant + b values, neither of them negative.
+
+    Large errors vary most, so that they are given less weight.
+    """
+    weight = np.ones_like(rows)
+    a = b = np.zeros((len(rows), 1))
+    for _ in range(3):
+        cc, cv = (
+            (weight * constant**2).sum(1, keepdims=True),
+            (weight * constant * values).sum(1, keepdims=True),
+        )
+        vv = (weight * values**2).sum(1, keepdims=True)
+        cy, vy = (
+            (weight * constant * rows).sum(1, keepdims=True),
+            (weight * values * rows).sum(1, keepdims=True),
+        )
+        determinant = cc * vv - cv**2
+        regular = determinant > 1e-9 * cc * vv
+        safe = np.where(regular, determinant, 1.0)
+        a = np.where(regular, (cy * vv - vy * cv) / safe, 0.0)
+        b = np.where(regular, (vy * cc - cy * cv) / safe, 0.0)
+        alone_a = np.divide(cy, cc, out=np.zeros_like(cy), where=cc > 0)
+        alone_b = np.divide(vy, vv, out=np.zeros_like(vy), where=vv > 0)
+        a, b = (
+            np.where(b < 0, alone_a, np.where(regular, np.maximum(a, 0), alone_a)),
+            np.where(a < 0, alone_b, np.where(regular, np.maximum(b, 0), 0.0)),
+        )
+        model = a * constant + b * values
+        floor = 1e-3 * model.mean(1, keepdims=True) + np.finfo(np.float64).tiny
+        weight = 1 / np.square(np.maximum(model, floor) / np.maximum(floor, np.finfo(np.float64).tiny))
+    return a, b
