@@ -696,6 +696,8 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     ),
     "softmax float32": lambda: softmax(drawn(32, 300, seed=3) * 4),
     "softmax bfloat16": lambda: softmax(drawn(32, 300, seed=3) * 4, "bfloat16"),
+    "peaked softmax float32": lambda: softmax(drawn(32, 300, seed=3) * 40),
+    "gelu float32": lambda: activation(drawn(32, 300, seed=5) * 2, "gelu"),
     "layer norm float32": lambda: layer_norm(drawn(32, 300, seed=4) + 3),
     "layer norm float16": lambda: layer_norm(drawn(32, 300, seed=4) + 3, "float16"),
 }
@@ -712,10 +714,12 @@ def test_no_pair_of_platforms_differs_by_more_than_is_allowed_and_seeds_not_seen
     assert len(found.pairs) == len(names) * (len(names) - 1) // 2
     for pair in found.pairs:
         assert (np.abs(pair.first.values - pair.second.values) <= pair.allowed).all(), pair.sentence
-        # and an allowance that is of use: the largest difference is no small part of it
-        largest = float((np.abs(pair.first.values - pair.second.values) / pair.allowed).max())
-        if {pair.first.platform, pair.second.platform} == {"gpu-tensor-bf16", "trn2"} and "float32" in name:
-            assert largest > 0.1
+        # and an allowance that is of use: at most ten times the largest difference
+        with np.errstate(invalid="ignore"):
+            used = np.nanmax(np.abs(pair.first.values - pair.second.values) / pair.allowed)
+        sides = {pair.first.platform, pair.second.platform}
+        if found.dtype == "float32" and "trn2" in sides and "trn2-stochastic" not in sides:
+            assert used > 0.1, pair.sentence
     kinds = Kinds.of_program(program)
     for row in found.platforms:
         for seed in (77, 78, 79):
@@ -758,6 +762,16 @@ def test_the_sentence_does_not_ask_tf32_for_what_float32_gives() -> None:
         r"compared with each other, they may differ by up to \d\.\de-0[34] of their row's rms \(\d+\.\d ulps\)"
     )
     assert re.fullmatch(wanted, pair.sentence)
+
+
+def test_the_sentence_says_where_it_rests_on_an_assumed_accuracy() -> None:
+    pair = spread_of(KERNELS["softmax float32"](), "gpu-fp32", "trn2").outputs[0].pairs[0]
+    assert pair.second.assumed and not pair.first.assumed
+    wanted = (
+        r"the errors of trn2 are \d+ times those of gpu-fp32 if its functions are as exact as is assumed, "
+        r"which is unpublished, so ask gpu-fp32 for at most 2 times those of trn2, and trn2 for its own band;"
+    )
+    assert re.search(wanted, pair.sentence)
 
 
 def test_what_is_only_moved_must_be_equal() -> None:

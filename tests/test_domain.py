@@ -99,6 +99,19 @@ def test_a_lost_tail_is_silently_wrong(tmp_path: Path, server: ForkServer) -> No
     assert "are silently wrong (" in columns.sentence
 
 
+def test_wrong_values_are_silently_wrong_without_any_fault(tmp_path: Path, server: ForkServer) -> None:
+    asked = request(tmp_path, "    pass")
+    text = (tmp_path / "kernel.py").read_text()
+    (tmp_path / "kernel.py").write_text(
+        text.replace("operand0=2.0", "operand0=2.0 if columns < 193 else 2.1")
+    )
+    columns = found(asked, server, traces=7).dimensions[1]
+    assert outcomes(columns) == {192: "right", 193: "wrong", 129: "right", 1: "right"}
+    assert columns.sentence.startswith(
+        "columns: up to 192 (right at 1, 129 and 192); 193 is silently wrong ("
+    )
+
+
 def test_a_kernel_for_any_size_is_right_at_any(tmp_path: Path, server: ForkServer) -> None:
     asked = request(tmp_path, "    pass", "min(64, columns - at)", "x=bf16[3,192]")
     columns = found(asked, server, traces=16).dimensions[1]

@@ -121,6 +121,16 @@ def test_a_root_tells_its_epsilon(make: Make, eps: float, says: str) -> None:
     assert found["root"].number == eps and found["root"].why.endswith(says)
 
 
+def test_a_root_of_what_is_no_sum_is_no_need() -> None:
+    def make(kernel: Kernel) -> None:
+        x = loaded(kernel, 128, 64)
+        kernel.call("activation", dst=x, data=x, op="relu", bias=None, scale=1.0)
+        kernel.call("activation", dst=x, data=x, op="sqrt", bias=None, scale=1.0)
+        kernel.store(x)
+
+    assert named(make) == {}
+
+
 def test_an_epsilon_in_a_tile_and_one_in_the_same_instruction_are_found_too() -> None:
     def tile(kernel: Kernel) -> None:
         total, eps = kernel.sbuf(128, 1), kernel.sbuf(128, 1)

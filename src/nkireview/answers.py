@@ -63,6 +63,12 @@ class AnswerSource(InputSource, Protocol):
     def knows(self, seed: int, kind: str) -> bool:
         """True where answers of a kind are there or can be made."""
 
+    def reference(self, trial: Trial) -> Callable[[Sequence[Array]], Sequence[Array]] | None:
+        """The reference as a function of the kernel's arrays; None where it cannot be called, or takes others.
+
+        It raises ValueError where the reference fails for them.
+        """
+
     def amplification(self, seed: int, kind: str) -> list[float]:
         """How far the reference itself enlarges rounding on these inputs, for each output."""
 
@@ -128,6 +134,19 @@ class Answers:
     def knows(self, seed: int, kind: str) -> bool:
         """See `AnswerSource`."""
         return True
+
+    def reference(self, trial: Trial) -> Callable[[Sequence[Array]], Sequence[Array]] | None:
+        """See `AnswerSource`."""
+        if trial.given is not None:
+            return None
+
+        def called(arrays: Sequence[Array]) -> Sequence[Array]:
+            try:
+                return self._call(trial.asked.replaced(list(arrays)))[0]
+            except ReferenceFailed as error:
+                raise ValueError(str(error)) from None
+
+        return called
 
     def amplification(self, seed: int, kind: str) -> list[float]:
         """See `AnswerSource`."""
@@ -260,6 +279,10 @@ class Kept:
     def knows(self, seed: int, kind: str) -> bool:
         """See `AnswerSource`."""
         return (seed, kind) in self.trials
+
+    def reference(self, trial: Trial) -> Callable[[Sequence[Array]], Sequence[Array]] | None:
+        """See `AnswerSource`."""
+        return None
 
     def amplification(self, seed: int, kind: str) -> list[float]:
         """See `AnswerSource`."""

@@ -258,7 +258,7 @@ def _label(axes: Sequence[tuple[str, int]], specs: Inputs) -> str:
         rank = len(item.shape)
         word = ("rows", "columns")[axis] if rank == 2 else "elements" if rank == 1 else f"axis {axis}"
         names.append(word if len(tensors) == 1 else f"{word} of {name}")
-    return " and ".join(names)
+    return _joined(names)
 
 
 class _Sweep:
@@ -363,7 +363,10 @@ def _accepted(found: Dimension) -> str:
 
 
 def _listed(sizes: Sequence[int]) -> str:
-    words = [str(size) for size in sorted(sizes)]
+    return _joined([str(size) for size in sorted(sizes)])
+
+
+def _joined(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

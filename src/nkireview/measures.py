@@ -67,6 +67,8 @@ def largest_share(output: OutputResult) -> float:
     The limit is rtol * |ref| + atol * rms(ref) + absolute; rms(ref) is what the record's figures imply.
     """
     figures, limits = output.figures, output.limits
+    if output.explained is not None:
+        return output.explained
     if figures is None or figures.scaled_max == 0:
         return 0.0
     if not math.isfinite(figures.scaled_max) or figures.max_abs == 0:
@@ -80,6 +82,8 @@ def largest_share(output: OutputResult) -> float:
 def rms_share(output: OutputResult) -> float:
     """How much of its limit the rms error of an output uses, the term for small outputs left out."""
     figures, limit = output.figures, output.limits.get("rms", 0.0)
+    if output.explained is not None:
+        return output.explained
     if figures is None or figures.rms_ratio == 0:
         return 0.0
     return figures.rms_ratio / limit if limit > 0 else math.inf

@@ -1,4 +1,4 @@
-"""The numbers of a request: each workload executed once and diagnosed against its reference, for ``nkireview numerics``."""
+"""The numbers of a request, for ``nkireview numerics``: each workload executed and held against its reference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import nkireview
-from nkireview.adapting import Adapted, Returned
+from nkireview.adapting import Returned
 from nkireview.answers import AS_DRAWN, Answers, Trial
 from nkireview.arguments import Array, Callee, ReferenceFailed, call
 from nkireview.checks.reduction import reduction_lengths
@@ -38,8 +38,8 @@ REARRANGED = "experiments on the reference: the task makes the kernel's inputs f
 class Asked:
     """What to look at: the seed and the kind of inputs, as drawn or one of `KINDS`.
 
-    full: other platforms, the precision of each line and the routes of values as well. shapes: which sizes of the inputs
-    are right. seconds: for each diagnosis, by default ten times an execution.
+    full: other platforms, the precision of each line and the routes of values as well. shapes: which sizes of the
+    inputs are right. seconds: for each diagnosis, by default ten times an execution.
     """
 
     seed: int = 0
@@ -140,7 +140,7 @@ class _Numbering:
         if found is None:
             raise NotJudged(
                 f"{workload.name}: none of its inputs can be made hostile in the way {self.asked.kind!r} "
-                f"({HOSTILE[self.asked.kind].why})"
+                f"({HOSTILE[self.asked.kind].sentence})"
             )
         return found
 
@@ -199,9 +199,7 @@ class _Numbering:
     def _domain(self) -> tuple[str, ...]:
         if not self.asked.shapes:
             return ()
-        found = domain(
-            self.request, self.workload, self.server, seed=self.asked.seed, progress=self.progress
-        )
+        found = domain(self.request, self.workload, self.server, seed=self.asked.seed, progress=self.progress)
         return (*found.sentences, *found.notes)
 
 

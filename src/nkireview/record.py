@@ -81,7 +81,8 @@ class StoredRoundings(_Record):
 class OutputResult(_Record):
     """One output of one run: ``correct`` needs figures, ``wrong`` needs a reason.
 
-    It was judged by ``limits``, or by those of ``stored`` where that is given.
+    It was judged by ``limits``, or by those of ``stored`` where that is given. explained: an output beyond its limits
+    that is right all the same; the most that any element uses of what the kernel's own arithmetic explains there.
     """
 
     name: str
@@ -91,10 +92,13 @@ class OutputResult(_Record):
     figures: Figures | None = None
     limits: dict[str, float] = Field(default_factory=dict)
     stored: StoredRoundings | None = None
+    explained: float | None = Field(default=None, ge=0, le=1)
     reason: str = ""
 
     @model_validator(mode="after")
     def _bound(self) -> OutputResult:
+        if self.explained is not None and (self.status != "correct" or self.stored is not None):
+            raise ValueError("only an output that is correct, without stored roundings, can be explained")
         if self.stored is not None and self.status != "correct":
             raise ValueError(f"an output that is {self.status} is not allowed any stored roundings")
         if self.stored is not None and (

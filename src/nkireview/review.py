@@ -23,6 +23,7 @@ from nkireview.isa.release import LEGACY, Release
 from nkireview.isa.table import ROWS
 from nkireview.measures import measures
 from nkireview.memorymap import BLOCKS
+from nkireview.numbers_record import NumbersRecord
 from nkireview.numerics.hostile import ALWAYS, HOSTILE, chosen
 from nkireview.program.model import Event
 from nkireview.program.program import Program
@@ -72,6 +73,7 @@ class _Review:
         self.traced: list[Traced] = []
         self.times: list[TimeRecord] = []
         self.orders: list[OrdersRecord] = []
+        self.numbers: list[NumbersRecord] = []
         self.tried: set[str] = set()
         """Hostile inputs that a program asked for and that were tried."""
         self.hardware = hardware.target(request.target.value)
@@ -218,6 +220,9 @@ class _Review:
                     unreached = tuple(runs.unreached(paths, seeds[0]))
                 if runs.constant:
                     self.not_judged = "the task is void: no change of any input changes the reference"
+        if not self.not_judged:
+            with self._unless_asked(f"{facts.name}: what rounding explains", asked=False):
+                self._numbers(runs)
         self.runs.extend(runs.records)
         executed = replace(
             facts,
@@ -229,6 +234,17 @@ class _Review:
             written_parameters=runs.written,
         )
         return executed, runs
+
+    def _numbers(self, runs: Runs) -> None:
+        """What rounding explains of the outputs, and why one that is wrong is."""
+        for found in runs.numbers():
+            self.numbers.append(found)
+            if found.causes:
+                cause, where = found.causes[0].sentence, (found.seed, found.inputs)
+                runs.wrong[:] = [
+                    replace(item, cause=cause) if (item.seed, item.inputs) == where else item
+                    for item in runs.wrong
+                ]
 
     def _kinds(self, traced: Traced, program: Program, runs: Runs, seed: int) -> Iterator[str]:
         """The hostile inputs of a workload: those always tried, those promised, and what the program asks for besides.
@@ -337,6 +353,7 @@ class _Review:
             counts=tuple(self.counts),
             times=tuple(self.times),
             orders=tuple(self.orders),
+            numbers=tuple(self.numbers),
             findings=tuple(findings),
             measures=found,
             scorecard=self._scorecard(findings, found) if judged else None,

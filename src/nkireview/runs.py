@@ -17,10 +17,13 @@ from nkireview.arguments import Arguments, Array, ReferenceFailed
 from nkireview.checks.provenance import Provenance
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.checks.stored import Stored, stored_roundings
+from nkireview.diagnosis import Derivation
 from nkireview.execute import Execution, OutputValue, Rounding, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
-from nkireview.numerics.errors import ErrorFigures, ExactFigures
+from nkireview.numbers import numbers
+from nkireview.numbers_record import NumbersRecord
+from nkireview.numerics.errors import ErrorFigures, ExactFigures, ShapeMismatch
 from nkireview.numerics.hostile import ALWAYS, hostile
 from nkireview.numerics.limits import Limits as Tolerance
 from nkireview.numerics.limits import limits_for, table
@@ -34,6 +37,11 @@ from nkireview.replays import MOST, Replays, differences
 from nkireview.rules.facts import Difference, Orders, RoundedOutput, Unreached, WrongOutput
 from nkireview.runner import ForkServer
 from nkireview.tracing import Request, Traced
+
+LONG, SHORT = 1.0, 0.25
+"""Seconds of an execution from which on a right kernel is not looked at further, and below which mutants are run."""
+EXECUTIONS = 8.0
+"""Times an execution that may be spent on what rounding explains of a right kernel."""
 
 
 @dataclass
@@ -92,6 +100,9 @@ class Runs:
         self._returned = Returned(returned, bench.server, limits) if returned else None
         self.notes: dict[str, None] = {}
         """How the reference computed, where that is not what was asked."""
+        self._failed: tuple[int, str] | None = None
+        """Seed and kind of the first inputs on which an output is wrong."""
+        self._took = 0.0
         self._drawn: tuple[int, Trial] | None = None
         self._ordinary: Execution | None = None
 
@@ -107,8 +118,10 @@ class Runs:
         wanted = trial.wanted
         if trial.note:
             self.notes.setdefault(f"{name}: the reference computed {trial.note}")
+        started = time.monotonic()
         with self.bench.clock("execute"):
             execution = self._execute(trial.arguments)
+        self._took = max(self._took, time.monotonic() - started)
         self._learn(execution.trips)
         if kind == AS_DRAWN and self._drawn is None:
             self._drawn, self._ordinary = (seed, trial), execution
@@ -126,10 +139,13 @@ class Runs:
             return
         limits, verdicts = self._judged(execution, wanted, seed, kind)
         granted = self._granted(execution, trial, limits, verdicts)
+        explained = self._explained(execution, trial, verdicts, granted)
         results = tuple(
-            _result(output, limits[at], verdicts[at], granted.get(at))
+            _result(output, limits[at], verdicts[at], granted.get(at), explained.get(at))
             for at, output in enumerate(execution.outputs)
         )
+        if self._failed is None and any(result.status == "wrong" for result in results):
+            self._failed = seed, kind
         for at, result in enumerate(results):
             if result.status == "wrong":
                 self.wrong.append(WrongOutput(result.name, result.reason, seed, kind, in_contract))
@@ -191,7 +207,8 @@ class Runs:
             return [False] * len(execution.outputs)
         limits, verdicts = self._judged(execution, trial.wanted, seed, AS_DRAWN)
         granted = self._granted(execution, trial, limits, verdicts)
-        return [verdict.passed or at in granted for at, verdict in enumerate(verdicts)]
+        explained = self._explained(execution, trial, verdicts, granted)
+        return [verdict.passed or at in granted or at in explained for at, verdict in enumerate(verdicts)]
 
     def _judged(
         self, execution: Execution, wanted: Sequence[Array], seed: int, kind: str
@@ -367,6 +384,79 @@ class Runs:
                 granted[at] = Granted(roundings, limit, again, unrounded.comparison)
         return granted
 
+    @cached_property
+    def _derivation(self) -> Derivation:
+        """What derives tolerances; asked for only where an output exceeds its limits."""
+        return Derivation.of_program(self.program)
+
+    def _explained(
+        self,
+        execution: Execution,
+        trial: Trial,
+        verdicts: Sequence[Verdict],
+        granted: Mapping[int, Granted],
+    ) -> dict[int, float]:
+        """The outputs, by position, that exceed their limits by what the arithmetic of the Program explains.
+
+        With the most that an element uses of it. Never where the task has its own tolerance, or shapes outputs anew.
+        """
+        failed = [at for at, verdict in enumerate(verdicts) if not verdict.passed and at not in granted]
+        policies = [self.bench.request.policy(at) for at in failed]
+        own = any(policy is not None and policy.sets_figures for policy in policies)
+        if not failed or own or not execution.defined or self._returned is not None or self._took > LONG:
+            return {}
+        if any(isinstance(verdicts[at].comparison, ShapeMismatch) for at in failed):
+            return {}
+        with self.bench.clock("numbers"):
+            given = self._given(trial.arguments)
+            found = self._derivation.tolerances(given, seconds=max(EXECUTIONS * self._took, 0.5), samples=8)
+            used = {}
+            for at in failed:
+                dtype = dtypes.BY_NAME[found[at].dtype]
+                have = dtypes.to_compute(execution.outputs[at].values, dtype, np.float64)
+                use = found[at].use(np.asarray(have, np.float64), np.asarray(trial.wanted[at], np.float64))
+                used[at] = float(use.max(initial=0.0))
+        return {at: share for at, share in used.items() if share <= 1}
+
+    def numbers(self) -> Iterator[NumbersRecord]:
+        """The numbers on the first inputs as drawn, and on the first others on which an output is wrong.
+
+        None where there is nothing to compare, and none of a right kernel whose execution takes long.
+        """
+        name = self.traced.workload.name
+        if self.mismatch or self._drawn is None:
+            return
+        if self._returned is not None:
+            self.notes.setdefault(f"{name}: what rounding explains: the task shapes the outputs anew")
+            return
+        drawn = self._drawn[0], AS_DRAWN
+        if self._failed == drawn or self._took <= LONG:
+            yield self._numbers(*drawn)
+        else:
+            self.notes.setdefault(f"{name}: what rounding explains: an execution takes {self._took:.1f} s")
+        if self._failed is not None and self._failed != drawn:
+            yield self._numbers(*self._failed)
+
+    def _numbers(self, seed: int, kind: str) -> NumbersRecord:
+        name, failed = self.traced.workload.name, self._failed == (seed, kind)
+        self.bench.progress(f"{name}: what rounding explains, {kind}")
+        trial = self._trial(seed, kind)
+        assert trial is not None  # it was executed
+        policies = [self.bench.request.policy(at) for at in range(len(self.program.outputs))]
+        own = any(policy is not None and policy.sets_figures for policy in policies)
+        with self.bench.clock("numbers"):
+            return numbers(
+                self.program,
+                self._given(trial.arguments),
+                trial.wanted,
+                workload=name,
+                seed=seed,
+                inputs=kind,
+                reference=self.answers.reference(trial),
+                limits=self.limits if own and not failed and self._took < SHORT else None,
+                seconds=None if failed else max(EXECUTIONS * self._took, 0.5),
+            )
+
     def _roundings(self, at: int) -> Roundings | None:
         """Those of an output's intermediates; None where there are none, or the task has its own tolerance."""
         policy = self.bench.request.policy(at)
@@ -430,7 +520,11 @@ class Runs:
 
 
 def _result(
-    output: OutputValue, limits: Tolerance, verdict: Verdict, granted: Granted | None
+    output: OutputValue,
+    limits: Tolerance,
+    verdict: Verdict,
+    granted: Granted | None,
+    explained: float | None,
 ) -> OutputResult:
     stored = None
     if granted is not None:
@@ -449,11 +543,12 @@ def _result(
         name=output.name,
         dtype=limits.dtype,
         shape=output.values.shape,
-        status="correct" if verdict.passed else "wrong",
+        status="correct" if verdict.passed or explained is not None else "wrong",
         figures=_figures(verdict),
         limits=_limits(limits),
         stored=stored,
-        reason=verdict.reason,
+        explained=explained,
+        reason="" if explained is not None else verdict.reason,
     )
 
 

@@ -70,13 +70,17 @@ def memory_command(path: Path, out: Path | None, as_json: bool, wall: float | No
 
 def request_of(path: Path, options: dict[str, Any], wall: float | None) -> Request:
     """The one request of a call; UsageError or TaskError for a wrong one. Takes its options out of `options`."""
-    requests = _requests(path, options)
+    return with_limits(only(path, _requests(path, options)), wall)
+
+
+def only(path: Path, requests: list[Request]) -> Request:
+    """The one request of a call that must name one submission."""
     if len(requests) > 1:
         named = ", ".join(request.submission for request in requests[:4])
         raise UsageError(
             f"{path} has {len(requests)} submissions ({named}{', ...' if len(requests) > 4 else ''}); name one of them"
         )
-    return with_limits(requests[0], wall)
+    return requests[0]
 
 
 def _requests(path: Path, options: dict[str, Any]) -> list[Request]:

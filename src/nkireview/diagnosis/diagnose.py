@@ -227,16 +227,10 @@ class _Diagnosis:
     ) -> Iterator[Cause]:
         """Causes where the Program is right without rounding."""
         program = self.program
-        lost = any(
-            not np.isfinite(have[np.isfinite(want)]).all()
-            for have, want in zip(self.got, self.wanted, strict=True)
-        )
-        if lost:
-            watch = NotFinite(self.derivation.kinds, self.derivation.of)
-            execute(program, self.arguments, around=watch)
-            if watch.instruction >= 0:
-                yield naming.not_finite(program, watch.instruction, watch.value, watch.largest)
-                return
+        lost = self._lost()
+        if lost is not None:
+            yield lost
+            return
         wrong = [at for at, fine in enumerate(right) if not fine]
         last = self.derivation.granted.exact
         dear = [
@@ -256,6 +250,18 @@ class _Diagnosis:
             elif deviation is not None:
                 line = naming.line_of(program, deviation.instruction)
                 yield Cause("rounding", self._deviating(deviation), line, "shadow")
+
+    def _lost(self) -> Cause | None:
+        """The first NaN or infinity that only rounding to a dtype makes."""
+        stored, wide = (NotFinite(self.derivation.kinds, self.derivation.of) for _ in range(2))
+        execute(self.program, self.arguments, around=stored)
+        if not stored.found:
+            return None
+        self.derivation.run(self.arguments, wide)
+        for instruction, (value, largest) in stored.found.items():
+            if instruction not in wide.found:
+                return naming.not_finite(self.program, instruction, value, largest)
+        return None
 
     def _of_algorithm(self, exact: Sequence[Float64], tolerances: Sequence[Tolerance]) -> Iterator[Cause]:
         """Causes where the Program is wrong even without rounding: the first change that makes it right."""
@@ -289,15 +295,15 @@ class _Diagnosis:
             line = naming.line_of(self.program, repair.instruction)
             yield Cause(repair.cause, repair.sentence, line, "repair")
             return
-        lost = any(
+        if any(
             not np.isfinite(have[np.isfinite(want)]).all()
             for have, want in zip(exact, self.wanted, strict=True)
-        )
-        if lost:
+        ):
             watch = NotFinite(self.derivation.kinds, self.derivation.of)
             self.derivation.run(self.arguments, watch)
-            if watch.instruction >= 0:
-                yield naming.not_finite(self.program, watch.instruction, watch.value, watch.largest)
+            for instruction, (value, largest) in watch.found.items():
+                yield naming.not_finite(self.program, instruction, value, largest)
+                break
         if self.reference is not None:
             if self._left() < 0:
                 self.skipped.append("experiments on the reference, for want of time")

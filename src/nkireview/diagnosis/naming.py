@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nkireview.checks.steps import ACTIVATIONS
 from nkireview.diagnosis.costs import Line
 from nkireview.diagnosis.model import Cause
-from nkireview.isa.dtypes import BY_NAME
+from nkireview.isa.dtypes import BY_NAME, DataType
 from nkireview.program.program import Program
 
 FP8 = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
@@ -48,12 +48,12 @@ def not_finite(program: Program, instruction: int, value: float, largest: float)
             line,
             "not finite",
         )
-    if kind is not None and written in FP8 | {"float16", "bfloat16"} and largest > kind.max_finite / 2:
+    if kind is not None and written in FP8 | {"float16"} and _overflows(kind, value):
         name = "fp8-overflow" if written in FP8 else "saturation-lost"
         return Cause(
             name,
-            f"{call.opcode} stores values beyond {kind.max_finite:g}, the largest of {written}: they become {shown} "
-            f"({line})",
+            f"{call.opcode} stores results beyond {kind.max_finite:g}, the largest number of {written}: they become "
+            f"{shown} ({line})",
             line,
             "not finite",
         )
@@ -70,6 +70,11 @@ def not_finite(program: Program, instruction: int, value: float, largest: float)
         line,
         "not finite",
     )
+
+
+def _overflows(kind: DataType, value: float) -> bool:
+    """True where a value is what a number beyond the largest becomes: infinity, or NaN in a format without it."""
+    return math.isinf(value) or not kind.has_inf
 
 
 def low_precision(program: Program, line: Line, share: float, wide: frozenset[int]) -> Cause:

@@ -66,9 +66,8 @@ def picked(operand: Operand) -> Float64:
         some = some[:, :: max(columns // wide, 1)][:, :wide]
     else:
         some = held.reshape(-1)[:: max(held.size // ELEMENTS, 1)][:ELEMENTS]
-    return np.asarray(
-        dtypes.to_compute(some, operand.form.kind, np.float64) if _stored(operand) else some, np.float64
-    )
+    wide = dtypes.to_compute(some, operand.form.kind, np.float64) if _stored(operand) else some
+    return np.array(wide, np.float64)  # a copy: the store will hold something else
 
 
 def _stored(operand: Operand) -> bool:

@@ -17,43 +17,38 @@ from nkireview.isa.dtypes import to_compute
 
 CANCELLED = 64.0
 """Times that operands are larger than their difference from which digits cancel."""
+LOST = 64
+"""Instructions that are noted for making NaN or infinity."""
 DIFFERENCES = frozenset({"subtract", "add"})
 
 
 @dataclass(eq=False)
 class NotFinite:
-    """An `around` of `execute`: the first instruction that writes NaN or infinity though it reads neither."""
+    """An `around` of `execute`: the instructions that write NaN or infinity though they read neither.
+
+    found: by instruction the first such value, and the largest magnitude that it reads; at most `LOST` of them.
+    """
 
     kinds: Sequence[Work]
     of: Sequence[int]
-    inner: Around | None = None
-    instruction: int = -1
-    value: float = 0.0
-    largest: float = 0.0
+    found: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def __call__(self, step: Step, core: Core, index: int, operands: Operands) -> None:
         """Run an instruction and look at what it wrote."""
-        if self.instruction >= 0 or not self.kinds[self.of[index]].writes:
-            return (
-                step.run(core, index, operands)
-                if self.inner is None
-                else self.inner(step, core, index, operands)
-            )
+        writes = self.kinds[self.of[index]].writes
+        if not writes or len(self.found) >= LOST or index in self.found:
+            return step.run(core, index, operands)
         reads = [
             operand for slot, _ in step.reads if (operand := operands[slot]) is not None and operand.plain
         ]
         clean = all(_finite(operand) for operand in reads)
         largest = max((_largest(operand) for operand in reads), default=0.0) if clean else 0.0
-        if self.inner is None:
-            step.run(core, index, operands)
-        else:
-            self.inner(step, core, index, operands)
-        for write in self.kinds[self.of[index]].writes:
+        step.run(core, index, operands)
+        for write in writes:
             operand = operands[write.slot]
             if clean and operand is not None and operand.plain and not _finite(operand):
                 values = _values(operand)
-                self.instruction, self.largest = index, largest
-                self.value = float(values[~np.isfinite(values)][0])
+                self.found[index] = float(values[~np.isfinite(values)][0]), largest
                 break
         return None
 

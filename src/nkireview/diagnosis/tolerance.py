@@ -27,8 +27,9 @@ from nkireview.program.program import Program
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 
-SIGMAS = 9.0
-"""Standard deviations that are allowed for: the errors of a row share a part, of which few samples tell little."""
+SIGMAS = 12.0
+"""Standard deviations that are allowed for. The partial sums of one order are up to three times what they are on
+average, and the errors of a row share a part of which few samples tell little: tests/test_diagnosis_tolerance.py."""
 SAMPLES = 16
 """Samples of the noise that are taken at most."""
 MANY, THINNED = 512, 4

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from nkireview.record import OutputResult, ReviewRecord, Run
-from nkireview.report import memory_map, pictures, timeline_page
+from nkireview.report import memory_map, numbers, pictures, timeline_page
 from nkireview.report import text as words
 from nkireview.report.listing import anchors, listings
 from nkireview.rubric.scorecard import EvidenceLink
@@ -37,7 +37,7 @@ def html(record: ReviewRecord, sources: Mapping[str, str]) -> str:
         .get_template("review.html.j2")
         .render(
             record=record,
-            css="\n".join([style("review.css"), *([style("timeline.css")] if scripts else [])]),
+            css="\n".join(style(name) for name in ("review.css", *_styles(record, scripts))),
             policy=timeline_page.policy(scripts),
             scripts=scripts,
             found=found[:MOST_FINDINGS],
@@ -49,8 +49,14 @@ def html(record: ReviewRecord, sources: Mapping[str, str]) -> str:
             most=MOST_ROWS,
             most_places=MOST_PLACES,
             most_times=MOST_TIMES,
+            **numbers.page_words(),
         )
     )
+
+
+def _styles(record: ReviewRecord, scripts: list[str]) -> list[str]:
+    """The style sheets that a review needs besides its own."""
+    return [*(["timeline.css"] if scripts else []), *(["numbers.css"] if record.numbers else [])]
 
 
 @cache

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from nkireview.record import ReviewRecord, Run
+from nkireview.report import numbers
 from nkireview.report import text as words
 from nkireview.rules.finding import Finding, Severity
 
@@ -31,6 +32,7 @@ def markdown(record: ReviewRecord) -> str:
         _scores(record),
         _times(record),
         _runs(record),
+        _numbers(record),
         _findings(record),
         _list("Done well", record.strengths),
         _list("Not checked", record.not_checked),
@@ -173,6 +175,32 @@ def _runs(record: ReviewRecord) -> str:
     if len(rows) > SHOWN_RUNS:
         text += f"\n\nand {len(rows) - SHOWN_RUNS:,} more; the wrong ones come first"
     return text
+
+
+def _numbers(record: ReviewRecord) -> str:
+    if not record.numbers:
+        return ""
+    sentence, *more = numbers.brief(record.numbers)
+    parts = ["## Numbers", f"{escape(sentence)}."]
+    if more:
+        parts.append(
+            "\n".join(f"- {line}" for line in _folded([escape(each) for each in more], SHOWN_ITEMS, ""))
+        )
+    rows = [
+        (
+            code(found.workload, cell=True),
+            escape(found.inputs),
+            code(numbers.named(output), cell=True),
+            escape(numbers.use_of(output)),
+            escape(numbers.chosen_of(output)),
+        )
+        for found in sorted(record.numbers, key=lambda each: each.verdict != "defect")
+        for output in found.outputs
+    ]
+    parts.append(_table(("workload", "inputs", "output", "error", "tolerance to choose"), rows[:SHOWN_RUNS]))
+    if len(rows) > SHOWN_RUNS:
+        parts.append(f"and {len(rows) - SHOWN_RUNS:,} more; the wrong ones come first")
+    return "\n\n".join(parts)
 
 
 def _run(run: Run) -> list[tuple[str, ...]]:

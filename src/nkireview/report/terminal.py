@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nkireview.record import CountsRecord, OutputSummary, ReviewRecord, RunSummary
+from nkireview.report import numbers
 from nkireview.report import text as words
 from nkireview.rubric.scorecard import DimensionScore
 from nkireview.rules.finding import Finding, Severity
@@ -150,6 +151,10 @@ class _Screen:
             lines += self._labelled("Correctness", words.correctness(record), self.rest)
         if record.orders:
             lines += self._labelled("Determinism", words.determinism(record), 1)
+        for at, told in enumerate(
+            numbers.brief(record.numbers)[: None if self.height is None else self.rest]
+        ):
+            lines += self._labelled("" if at else "Numbers", told, 1)
         lines += self._times()
         if self.height is None and record.counts:
             lines += _counts(record.counts)

@@ -17,7 +17,7 @@ from nkireview.execute.result import CONTESTED
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
 from nkireview.program.program import Program
-from nkireview.rules.facts import WorkloadFacts
+from nkireview.rules.facts import WorkloadFacts, WrongOutput
 from nkireview.rules.finding import Dimension, Evidence, Severity
 from nkireview.rules.lines import by_cause, distinct
 from nkireview.rules.rule import Draft, Rule, each
@@ -142,7 +142,7 @@ def _wrong(facts: WorkloadFacts) -> Iterator[Draft]:
             else f"{first.inputs} inputs, seed {first.seed}"
         )
         yield Draft(
-            f"output {output} is wrong ({drawn}): {first.reason}",
+            f"output {output} is wrong ({drawn}): {first.reason}{_because(items)}",
             count=len(items),
             workload=facts.name,
             group=f"{output}, {first.inputs}",
@@ -150,11 +150,18 @@ def _wrong(facts: WorkloadFacts) -> Iterator[Draft]:
         )
 
 
+def _because(items: Sequence[WrongOutput]) -> str:
+    """The cause of the first of these outputs that has one, to end a sentence with."""
+    cause = next((item.cause for item in items if item.cause), "")
+    return f"; cause: {cause}" if cause else ""
+
+
 def _outside_contract(facts: WorkloadFacts) -> Iterator[Draft]:
     for item in facts.wrong:
         if not item.in_contract:
             yield Draft(
-                f"output {item.output} on {item.inputs} inputs, which the contract does not ask for: {item.reason}",
+                f"output {item.output} on {item.inputs} inputs, which the contract does not ask for: {item.reason}"
+                f"{_because([item])}",
                 workload=facts.name,
                 group=f"{item.output}, {item.inputs}",
             )

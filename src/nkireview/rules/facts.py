@@ -27,13 +27,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """An output that differs from the reference; `inputs` says which values were given."""
+    """An output that differs from the reference; `inputs` says which values were given, `cause` why, where it is known."""
 
     output: str
     reason: str
     seed: int
     inputs: str
     in_contract: bool
+    cause: str = ""
 
 
 @dataclass(frozen=True)

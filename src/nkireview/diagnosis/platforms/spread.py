@@ -1,7 +1,7 @@
 """How far the same computation may differ between platforms, and what a comparison of two of them may ask.
 
 Each platform's outputs are compared with the exact run, which gives it a band: `SIGMAS` times the rms error that its
-elements have on the way, pooled over what their rows and columns have in common, and the rounding of the output itself.
+elements have on the way, pooled over what their rows and sizes have in common, and the rounding of the output itself.
 Two platforms may differ by the sum of their bands. Not by the root of the sum of squares: they round the same
 intermediates alike, truncation has a sign, and one function approximates all equal values alike, so that their errors
 are not independent; the sum holds whatever they have in common.
@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from nkireview.diagnosis.platforms.arithmetic import Arithmetic, Kinds
 from nkireview.diagnosis.platforms.table import Platform
-from nkireview.diagnosis.tolerance import Derivation
-from nkireview.diagnosis.tolerance import _spread as pooled
+from nkireview.diagnosis.tolerance import PRIOR, Derivation
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import BY_NAME, DataType
 from nkireview.numerics.arrays import as_rows, row_rms
@@ -32,6 +31,10 @@ Float64 = NDArray[np.float64]
 
 SIGMAS = 6.0
 """Standard deviations of its errors that a platform's band allows for."""
+BINADES = 300
+"""Powers of two below the largest value of a row that are told apart."""
+FEW = 8
+"""Elements of a binade from which on they speak for themselves."""
 RATIO = 2.0
 """How many times the errors of one right kernel those of another may be, each against the float64 reference."""
 
@@ -275,17 +278,41 @@ def _against(
 
 
 def _deviation(exact: Float64, runs: Sequence[Float64]) -> Float64:
-    """The rms error of each element on the way, as its neighbours have it.
+    """The rms error of each element on the way, drawn towards what others of its row, and of its size, have.
 
-    It is no larger than any row's largest error, in proportion to the largest values of the rows.
+    The model is r_i t_j: what a row has of errors, and what all elements of one binade of their row have. It takes
+    errors that are relative to the element, those that are not, and those in which the two are mixed.
     """
-    found = as_rows(pooled(exact, runs))
-    errors = [np.nan_to_num(np.abs(values - exact), nan=0.0, posinf=0.0) for values in runs]
-    largest = as_rows(np.max(errors, axis=0)).max(axis=1, keepdims=True)
-    scale = as_rows(np.nan_to_num(np.abs(exact), nan=0.0, posinf=0.0)).max(axis=1, keepdims=True)
-    share = np.divide(largest, scale, out=np.zeros_like(largest), where=scale > 0)
-    most = np.maximum(largest, share.max(initial=0.0) * scale)
-    return np.asarray(np.minimum(found, most).reshape(exact.shape))
+    squares = [np.nan_to_num(np.square(values - exact), nan=0.0, posinf=0.0) for values in runs]
+    own, size = as_rows(np.mean(squares, axis=0)), as_rows(np.nan_to_num(np.abs(exact), nan=0.0, posinf=0.0))
+    scale = size.max(axis=1, keepdims=True)
+    scale = np.where(scale > 0, scale, 1.0)
+    of = np.clip(np.frexp(size / scale)[1] + BINADES, 1, BINADES + 1)
+    of = np.where(size > 0, of, 0)
+    counts = _smoothed(np.bincount(of.reshape(-1), minlength=BINADES + 2))
+    lonely = (counts < FEW) & (np.arange(BINADES + 2) > 0)
+    squared = np.square(size / scale)
+    seen = of > 1
+    of_row, model, count = np.ones_like(scale), np.ones_like(own), len(runs)
+    for _ in range(2):
+        shares = own / (scale**2 * of_row)
+        sums = _smoothed(np.bincount(of.reshape(-1), shares.reshape(-1), minlength=BINADES + 2))
+        means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+        # where a binade has few elements they have at least the relative error that most have
+        usual = float(np.median(shares[seen] / squared[seen])) if seen.any() else 0.0
+        of_size = np.where(lonely[of], np.maximum(means[of], usual * squared), means[of])
+        ratio = np.divide(own / scale**2, of_size, out=np.zeros_like(own), where=of_size > 0)
+        of_row = (count * ratio.mean(axis=1, keepdims=True) + PRIOR) / (count + PRIOR)
+        model = of_row * of_size * scale**2
+    return np.asarray(np.sqrt((count * own + PRIOR * model) / (count + PRIOR)).reshape(exact.shape))
+
+
+def _smoothed(found: Array) -> Float64:
+    """The counts or sums of binades with half of those beside; the first, for zeros, stays apart."""
+    kept = found.astype(np.float64)
+    kept[2:] += found[1:-1] / 2 * (np.arange(2, len(found)) > 2)
+    kept[1:-1] += found[2:] / 2
+    return kept
 
 
 def _assumed(platform: Platform, kinds: Kinds) -> bool:

@@ -53,18 +53,18 @@ def blocks(start: Array | None, left: Array, right: Array, products: int, unit: 
     `unit.extra_bits` bits below the significand of that, added, and cut off to float32.
     """
     left, right = _wide(left), _wide(right)
-    total = _begun(start, left, right).copy()
+    total: Float64 = _begun(start, left, right).copy()
     of_left, of_right = _exponents(left), _exponents(right)
     for first in range(0, right.shape[1], COLUMNS):
         part = slice(first, first + COLUMNS)
-        held = np.ascontiguousarray(total[:, part])
+        held: Float64 = np.ascontiguousarray(total[:, part])
         for at in range(0, len(left), products):
             block = slice(at, at + products)
             terms = left[block, :, None] * right[block, None, part]
             largest = (of_left[block, :, None] + of_right[block, None, part]).max(axis=0)
             largest = np.maximum(np.maximum(largest, _exponents(held)), LEAST)
             step = np.ldexp(1.0, largest - (SIGNIFICAND + unit.extra_bits))
-            scale = 1 / step
+            scale: Float64 = 1 / step
             terms *= scale
             np.trunc(terms, out=terms)
             held = cut((terms.sum(axis=0) + np.trunc(held * scale)) * step)
