@@ -96,10 +96,7 @@ class _Numbering:
         program, violations = program_of(request, workload, self.server, self.progress)
         for violation in violations:
             if violation.blocking:
-                raise NotJudged(
-                    f"{workload.name}: not legal on {request.target.value}, so that its result has no meaning: "
-                    f"{violation.message}"
-                )
+                raise NotJudged(f"{workload.name}: its result has no meaning: {violation.message}")
         trial = self._trial()
         buffers = [buffer for _, buffer in program.parameter_buffers]
         arguments = dict(zip(buffers, trial.arguments.arrays(), strict=True))
@@ -124,6 +121,7 @@ class _Numbering:
         skipped = [*found.skipped]
         if trial.given is not None and found.verdict == "defect" and not found.causes:
             skipped.append(REARRANGED)
+        skipped += [f"legality: {violation.message}" for violation in violations]
         if trial.note:
             skipped.append(f"the reference computed {trial.note}")
         return found.model_copy(update={"skipped": tuple(skipped), "domain": self._domain()})

@@ -149,7 +149,7 @@ def _output(found: OutputDiagnosis, wanted: Float64, limits: Limits | None) -> O
         at=found.index,
         got=repr(found.got),
         expected=repr(found.wanted),
-        chosen=_chosen(tolerance.allowed, wanted, tolerance.dtype) if floats else None,
+        chosen=chosen(tolerance.allowed, wanted, tolerance.dtype) if floats else None,
         patterns=tuple(
             PatternRecord(name=str(each.name), sentence=each.sentence, explains=each.explains)
             for each in found.patterns
@@ -160,7 +160,7 @@ def _output(found: OutputDiagnosis, wanted: Float64, limits: Limits | None) -> O
     )
 
 
-def _chosen(allowed: Float64, wanted: Float64, dtype: str) -> Chosen:
+def chosen(allowed: Float64, wanted: Float64, dtype: str) -> Chosen:
     """A relative part of the output's own rounding, and what is left in units of the rms of each row."""
     rtol = dtypes.unit_roundoff(dtypes.BY_NAME[dtype])
     rows = as_rows(np.where(np.isfinite(wanted), wanted, 0.0))

@@ -16,6 +16,7 @@ from nkireview.checks.counts import counts
 from nkireview.checks.dataflow import Dataflow
 from nkireview.checks.integrity import forbidden
 from nkireview.checks.needs import needs
+from nkireview.checks.own_tests import gathered, own_tests
 from nkireview.checks.provenance import Provenance, provenance
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.checks.survey import survey
@@ -43,7 +44,7 @@ from nkireview.replays import MOST, Replays
 from nkireview.rubric.scorecard import Scorecard
 from nkireview.rubric.scoring import score
 from nkireview.rubric.strengths import strengths
-from nkireview.rules.facts import Facts, Orders, Unreached, WorkloadFacts
+from nkireview.rules.facts import Facts, Orders, OwnEvidence, Unreached, WorkloadFacts
 from nkireview.rules.finding import Dimension, Evidence, Finding, Severity
 from nkireview.rules.legality import GRIDLESS
 from nkireview.rules.registry import judge
@@ -74,6 +75,8 @@ class _Review:
         self.times: list[TimeRecord] = []
         self.orders: list[OrdersRecord] = []
         self.numbers: list[NumbersRecord] = []
+        self.own_tests: OwnEvidence | None = None
+        """What the author's own tests show; None where the kernel's file may not be read, or nobody looked."""
         self.tried: set[str] = set()
         """Hostile inputs that a program asked for and that were tried."""
         self.hardware = hardware.target(request.target.value)
@@ -92,6 +95,7 @@ class _Review:
             for workload in self.request.workloads:
                 if not self.not_judged:
                     self._workload(workload)
+            self._own_tests(None)
         if source is not None and not source.legacy and self.request.release.value == str(LEGACY):
             self.not_checked.append("what the legacy generation would make of a file of the current one")
         if any(event.detail.startswith(GRIDLESS) for event in self._events()):
@@ -223,6 +227,7 @@ class _Review:
         if not self.not_judged:
             with self._unless_asked(f"{facts.name}: what rounding explains", asked=False):
                 self._numbers(runs)
+        self._own_tests(runs)
         self.runs.extend(runs.records)
         executed = replace(
             facts,
@@ -234,6 +239,19 @@ class _Review:
             written_parameters=runs.written,
         )
         return executed, runs
+
+    def _own_tests(self, runs: Runs | None) -> None:
+        """The author's own tests, and what they would notice of mutants of the first workload that is right."""
+        request = self.request
+        if request.source is None or (self.own_tests is not None and self.own_tests.mutants):
+            return
+        if self.own_tests is None:
+            with self.bench.clock("checks"):
+                tests = own_tests(gathered(request.file, request.kernel), request.kernel)
+            self.own_tests = OwnEvidence(tests, alone=request.reference is None)
+        if runs is not None and self.own_tests.tests.comparisons:
+            self.bench.progress("what the author's own tests would notice")
+            self.own_tests = runs.own_evidence(self.own_tests.tests) or self.own_tests
 
     def _numbers(self, runs: Runs) -> None:
         """What rounding explains of the outputs, and why one that is wrong is."""
@@ -305,6 +323,7 @@ class _Review:
             authored=request.authored,
             source=request.source,
             release=Release.parse(request.release.value),
+            own_tests=self.own_tests,
         )
 
     def _scorecard(self, findings: Sequence[Finding], found: dict[str, float]) -> Scorecard:

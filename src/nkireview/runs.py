@@ -14,6 +14,7 @@ import numpy as np
 from nkireview.adapting import Returned
 from nkireview.answers import AS_DRAWN, Trial, answers_of
 from nkireview.arguments import Arguments, Array, ReferenceFailed
+from nkireview.checks.own_tests import OwnTests
 from nkireview.checks.provenance import Provenance
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.checks.stored import Stored, stored_roundings
@@ -21,6 +22,7 @@ from nkireview.diagnosis import Derivation
 from nkireview.execute import Execution, OutputValue, Rounding, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
+from nkireview.mutants import evidence
 from nkireview.numbers import numbers
 from nkireview.numbers_record import NumbersRecord
 from nkireview.numerics.errors import ErrorFigures, ExactFigures, ShapeMismatch
@@ -34,12 +36,14 @@ from nkireview.program.program import Program
 from nkireview.program.storage import Storage
 from nkireview.record import Figures, OutputResult, Run, StoredRoundings
 from nkireview.replays import MOST, Replays, differences
-from nkireview.rules.facts import Difference, Orders, RoundedOutput, Unreached, WrongOutput
+from nkireview.rules.facts import Difference, Orders, OwnEvidence, RoundedOutput, Unreached, WrongOutput
 from nkireview.runner import ForkServer
 from nkireview.tracing import Request, Traced
 
 LONG, SHORT = 1.0, 0.25
 """Seconds of an execution from which on a right kernel is not looked at further, and below which mutants are run."""
+MUTANTS, MUTATED = 24, 2.0
+"""Mutants that an author's tests are asked about, and seconds over which they are executed once each."""
 EXECUTIONS = 8.0
 """Times an execution that may be spent on what rounding explains of a right kernel."""
 
@@ -436,6 +440,16 @@ class Runs:
             self.notes.setdefault(f"{name}: what rounding explains: an execution takes {self._took:.1f} s")
         if self._failed is not None and self._failed != drawn:
             yield self._numbers(*self._failed)
+
+    def own_evidence(self, tests: OwnTests) -> OwnEvidence | None:
+        """What the author's own tests would notice of mutants of a right kernel; None where there is none to mutate."""
+        if self._drawn is None or self._ordinary is None or self.mismatch or self._failed is not None:
+            return None
+        trial = self._drawn[1]
+        most = int(min(MUTANTS, MUTATED / max(self._took, 1e-3)))
+        wanted = [output.values for output in self._ordinary.outputs]
+        with self.bench.clock("mutants"):
+            return evidence(tests, self.program, self._given(trial.arguments), wanted, most=most)
 
     def _numbers(self, seed: int, kind: str) -> NumbersRecord:
         name, failed = self.traced.workload.name, self._failed == (seed, kind)

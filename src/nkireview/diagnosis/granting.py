@@ -36,7 +36,7 @@ DEPTH = 16
 
 def granted(program: Program, kinds: Sequence[Work], of: Sequence[int], flow: Dataflow) -> Granted:
     """What a Program is granted by its own inputs and outputs."""
-    least = _coarsest(program)
+    least = coarsest(program)
     wide = {
         index
         for index, number in enumerate(of)
@@ -81,7 +81,7 @@ def _scaled(flow: Dataflow, index: int) -> bool:
     return False
 
 
-def _coarsest(program: Program) -> float:
+def coarsest(program: Program) -> float:
     """The largest unit roundoff of the floats that go in and come out."""
     names = {program.access(output.access).dtype for output in program.outputs}
     names |= {program.buffer(buffer).dtype for _, buffer in program.parameter_buffers}

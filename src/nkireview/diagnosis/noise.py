@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.checks.stored import ADDING
 from nkireview.diagnosis.arithmetic import Stored, Work
 from nkireview.execute import Core, Operands, Step
 from nkireview.execute.matmul import Matmul
@@ -26,7 +28,7 @@ from nkireview.isa.dtypes import BY_NAME, DataType
 Float64 = NDArray[np.float64]
 
 FLOAT32 = BY_NAME["float32"]
-POOL = 1 << 18
+POOL, POOLS = 1 << 18, 16
 # The rms of a relative rounding error whose mantissa is log-uniform, as a share of the unit roundoff:
 # sqrt(1/3 * 3 / (8 ln 2)).
 RMS = math.sqrt(1 / (8 * math.log(2)))
@@ -58,7 +60,7 @@ class Noise:
     ) -> None:
         self._kinds, self._of, self._granted, self._every = kinds, of, granted, every
         self._random = np.random.default_rng([seed, 0x5EED])
-        self._pool = self._random.standard_normal(POOL)
+        self._pool = _pool(seed % POOLS)
 
     def __call__(self, step: Step, core: Core, index: int, operands: Operands) -> None:
         """Run an instruction and add what rounding may have done."""
@@ -68,7 +70,7 @@ class Noise:
         if self._every > 1 and work.writes[0].sums == "matmul" and self._random.integers(self._every):
             return step.run(core, index, operands)
         before = [self._before(step, operands[write.slot], write) for write in work.writes]
-        moved = self._chained(work, operands)
+        moved = self._chained(step, core, work, operands)
         step.run(core, index, operands)
         for changed, saved in moved:
             changed.target()[...] = saved
@@ -84,8 +86,13 @@ class Noise:
             return None
         return np.array(operand.read(), np.float64) if step.adds(operand) else None
 
-    def _chained(self, work: Work, operands: Operands) -> list[tuple[Operand, Float64]]:
+    def _chained(
+        self, step: Step, core: Core, work: Work, operands: Operands
+    ) -> list[tuple[Operand, Float64]]:
         """Move the operands of several operations; those that the call does not overwrite, with their old values."""
+        if not work.chained:
+            return []
+        offset = _offset(step, core, operands)
         written = {
             id(operand.cell.store) for write in work.writes if (operand := operands[write.slot]) is not None
         }
@@ -99,7 +106,8 @@ class Noise:
             values = operand.target()
             if id(operand.cell.store) not in written:
                 saved.append((operand, values.copy()))
-            values *= 1 + RMS * ROUNDOFF * self._normal(values.shape)
+            size = np.abs(values) + offset.reshape(offset.shape + (1,) * (values.ndim - offset.ndim))
+            values += RMS * ROUNDOFF * size * self._normal(values.shape)
         return saved
 
     def _stored(
@@ -176,6 +184,29 @@ class Noise:
             return found[at : at + count].reshape(shape)
         at = int(self._random.integers(POOL - count))
         return self._pool[at : at + count].reshape(shape)
+
+
+@cache
+def _pool(number: int) -> Float64:
+    """Normal numbers, drawn once: samples differ in the places from which they are taken as well."""
+    found = np.random.default_rng([number, 0xB00]).standard_normal(POOL)
+    found.flags.writeable = False
+    return found
+
+
+def _offset(step: Step, core: Core, operands: Operands) -> Float64:
+    """The size of what the first of several operations adds: its result may be as large, and is rounded as such."""
+    none = np.zeros(())
+    if step.immediates.get("op0") not in ADDING:
+        return none
+    slot = step.slots.get("operand0")
+    operand = None if slot is None else operands[slot]
+    if operand is None:
+        given = step.immediates.get("operand0")
+        return np.abs(np.float64(given)) if isinstance(given, (int, float)) else none
+    if not operand.plain or not operand.defined:
+        return none
+    return np.abs(np.asarray(operand.load(core.formats), np.float64).reshape(operand.form.shape[0], -1)[:, 0])
 
 
 def _columns(operand: Operand | None) -> int:

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from nkireview.checks.dataflow import Dataflow
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.diagnosis.arithmetic import Work, works
-from nkireview.diagnosis.granting import granted
+from nkireview.diagnosis.granting import coarsest, granted
 from nkireview.diagnosis.noise import FLOAT32, RMS, Granted, Noise
 from nkireview.diagnosis.ties import Integers, Moved, bands
 from nkireview.execute import Around, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
 from nkireview.numerics.arrays import BLOCK_ELEMENTS, as_rows
+from nkireview.program.edited import edited
 from nkireview.program.program import Program
 
 Array = NDArray[Any]
@@ -55,7 +56,8 @@ class Tolerance:
     """What rounding explains of one output.
 
     exact: the Program's own result without any rounding, float64. spread: one standard deviation of what rounding on
-    the way adds; last: the error of storing the output itself. `allowed` is `SIGMAS` of the first and all of the other.
+    the way adds, and as much of it as makes up for numbers of the Program that are held in float32; last: the error of
+    storing the output itself. `allowed` is `SIGMAS` of the first and all of the other.
     """
 
     dtype: str
@@ -126,9 +128,16 @@ class Derivation:
             program, kinds, of, allowed, reduction_lengths(program, ROWS), _coarsest(kinds, of, allowed)
         )
 
-    def run(self, arguments: Mapping[int, Array], around: Around | None = None) -> list[Float64]:
-        """The outputs without any rounding of floats but what `around` does."""
-        found = execute(self.program, arguments, compute=np.float64, rounding="off", around=around)
+    @cached_property
+    def held(self) -> Program:
+        """The Program with its numbers as engines hold them; itself where that makes no difference."""
+        return _held(self.program)
+
+    def run(
+        self, arguments: Mapping[int, Array], around: Around | None = None, program: Program | None = None
+    ) -> list[Float64]:
+        """The outputs without any rounding of floats but what `around` does; `program`: one edited from its own."""
+        found = execute(program or self.program, arguments, compute=np.float64, rounding="off", around=around)
         return [np.asarray(output.values, np.float64) for output in found.outputs]
 
     def noise(self, seed: int) -> Noise:
@@ -162,7 +171,7 @@ class Derivation:
         integers: list[Mapping[int, Float64]] = []
         for seed in range(samples):
             inner = Integers(self.kinds, self.of, self.noise(seed))
-            found.append(self.run(arguments, watch(inner)))
+            found.append(self.run(arguments, watch(inner), self.held))
             integers.append(inner.found)
             now = time.monotonic()
             if now - started + (now - last) > seconds:
@@ -180,8 +189,10 @@ class Derivation:
     ) -> tuple[Tolerance, ...]:
         """The tolerances from an exact run and samples of the noise, with what became integers in each."""
         flips = self._flips(arguments, exact, before, integers)
+        held = exact if self.held is self.program else self.run(arguments, program=self.held)
         spreads = [
-            _spread(exact[at], [sample[at] for sample in samples]) for at in range(len(self.program.outputs))
+            _spread(one, [sample[at] for sample in samples]) + _size(one - exact[at]) / SIGMAS
+            for at, one in enumerate(held)
         ]
         spreads = self._stable(arguments, exact, spreads)
         return tuple(
@@ -275,6 +286,37 @@ def _coarsest(kinds: Sequence[Work], of: Sequence[int], allowed: Granted) -> flo
         if rounding[number] > found and index not in allowed.exact and index not in allowed.wide:
             found = rounding[number]
     return found
+
+
+def _held(program: Program) -> Program:
+    """The Program whose numbers are those of float32; a memset's are its tile's, where that may be so coarse."""
+    least = coarsest(program)
+    memset = np.array([opcode.name == "memset" for opcode in program.opcodes], bool)
+    numbers = [
+        {key: value for key, value in given.items() if type(value) is float} for given in program.immediates
+    ]
+    columns = program.columns
+    made: dict[tuple[int, str], dict[str, Any]] = {}
+    changed: dict[int, dict[str, Any]] = {}
+    some = np.array([bool(each) for each in numbers], bool)
+    for index in np.flatnonzero(some[columns.immediates]).tolist():
+        number, name = int(columns.immediates[index]), FLOAT32.name
+        if memset[columns.opcode[index]]:
+            access = columns.operand[columns.operand_at[index]]
+            tile = dtypes.BY_NAME[program.dtypes[columns.access_dtype[access]]]
+            if tile.kind == "float" and FLOAT32.significand_bits > tile.significand_bits:
+                name = tile.name if dtypes.unit_roundoff(tile) <= least else name
+        if (number, name) not in made:
+            dtype = dtypes.BY_NAME[name]
+            given = {key: float(dtypes.cast(value, dtype)) for key, value in numbers[number].items()}
+            made[number, name] = {**program.immediates[number], **given}
+        changed[index] = made[number, name]
+    changed = {
+        index: given
+        for index, given in changed.items()
+        if given != program.immediates[columns.immediates[index]]
+    }
+    return edited(program, changed) if changed else program
 
 
 def _squares(error: Float64) -> Float64:

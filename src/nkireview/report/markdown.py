@@ -191,8 +191,8 @@ def _numbers(record: ReviewRecord) -> str:
             code(found.workload, cell=True),
             escape(found.inputs),
             code(numbers.named(output), cell=True),
-            escape(numbers.use_of(output)),
-            escape(numbers.chosen_of(output)),
+            numbers.use_of(output),
+            numbers.chosen_of(output),
         )
         for found in sorted(record.numbers, key=lambda each: each.verdict != "defect")
         for output in found.outputs

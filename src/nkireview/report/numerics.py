@@ -25,7 +25,8 @@ MAP_ROWS, MAP_COLUMNS = 8, 32
 BLOCKS, ASCII_BLOCKS = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
 CELLS = {"none": "·", "low": "░", "high": "▒", "over": "▓", "far": "█", "lost": "!"}
 ASCII_CELLS = {"none": ".", "low": "-", "high": "+", "over": "#", "far": "@", "lost": "!"}
-PLACE, NAME = 24, 12
+PLACE, NAME = 21, 12
+LEAST_SHARE = 1e-5
 
 
 def numerics_html(summary: NumericsSummary) -> str:
@@ -113,7 +114,7 @@ def _output(output: OutputNumbers, console: Console) -> Iterator[Text]:
     if output.ulps is not None:
         yield from _labelled("ulps", histogram(output.ulps, console.options.ascii_only), console)
     if wrong and output.heat is not None:
-        yield from heat_map(output.heat, console.options.ascii_only)
+        yield from heat_map(output.heat, console)
 
 
 def histogram(found: Histogram, ascii_only: bool = False) -> str:
@@ -128,12 +129,14 @@ def histogram(found: Histogram, ascii_only: bool = False) -> str:
 
 
 def _share(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.01 else f"{share:.1g}"
+    if share >= 0.01:
+        return f"{share:.0%}"
+    return f"{100 * share:.1g}%" if share >= LEAST_SHARE else f"under {100 * LEAST_SHARE:g}%"
 
 
-def heat_map(found: HeatMap, ascii_only: bool = False) -> Iterator[Text]:
+def heat_map(found: HeatMap, console: Console) -> Iterator[Text]:
     """A small grid of the use of the allowed error, rows down and columns across."""
-    signs = ASCII_CELLS if ascii_only else CELLS
+    signs = ASCII_CELLS if console.options.ascii_only else CELLS
     grid = _grid(found)
     kinds = {pictures.kind_of(use) for row in grid for use in row}
     if len(kinds) == 1:
@@ -154,7 +157,7 @@ def heat_map(found: HeatMap, ascii_only: bool = False) -> Iterator[Text]:
             line.append(signs[kind], style="red" if kind in ("over", "far", "lost") else "not dim green")
         yield line
     legend = ", ".join(f"{signs[kind]} {text}" for kind, text in pictures.MEANING.items() if kind in kinds)
-    yield Text(f"  {'':{NAME}}{'':{width}} {legend}", style="dim")
+    yield from hanging(Text(f"  {'':{NAME}}{'':{width}} "), legend, console)
 
 
 def _grid(found: HeatMap) -> list[list[float]]:

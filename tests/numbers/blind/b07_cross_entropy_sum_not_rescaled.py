@@ -1,7 +1,7 @@
 """Cross entropy over column tiles of the logits: the running sum is not rescaled when the maximum rises.
 
-True cause, line 112, ``tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)``: the sum of the earlier tiles stays
-relative to their own, smaller maximum; it lacks the factor exp(old maximum - new maximum), so the loss is too large.
+True cause, line 112, ``tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)``: the sum of the earlier tiles
+stays relative to their smaller maximum; it lacks the factor exp(old maximum - new maximum), so the loss is too large.
 """
 
 import ml_dtypes

@@ -1,7 +1,7 @@
 """Matmul with int8 weights, dequantised per output channel: the zero point is subtracted after the scale.
 
-True cause, line 81, ``tensor_scalar(..., op0=nl.multiply, operand0=step, op1=nl.subtract, operand1=origin)``: the weights
-become q * scale - zero instead of (q - zero) * scale, so the zero point enters without its scale.
+True cause, line 81, ``op0=nl.multiply, operand0=step, op1=nl.subtract, operand1=origin``: the weights become
+q * scale - zero instead of (q - zero) * scale, so the zero point enters without its scale.
 """
 
 import ml_dtypes

@@ -1,7 +1,7 @@
 """Max pooling, 3 x 3 with stride 1 and a border of one: the border holds 0 where the identity of max belongs.
 
-True cause, line 59, ``memset(dst=framed, value=0.0)``: the padding takes part in the maximum, so at the edge of an image a
-window of negative values gives 0; it should hold -3e38, below every value.
+True cause, line 59, ``memset(dst=framed, value=0.0)``: the padding takes part in the maximum, so at the edge of an
+image a window of negative values gives 0; it should hold -3e38, below every value.
 """
 
 import ml_dtypes

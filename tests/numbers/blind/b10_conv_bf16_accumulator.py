@@ -1,7 +1,7 @@
 """1-D convolution as a matmul for each tap: the sum over the taps is kept in bfloat16.
 
-True cause, line 60, ``sums = nl.ndarray((wide, cols), dtype=nl.bfloat16, buffer=nl.sbuf)``: the accumulator is rounded to
-bfloat16 after each tap, whatever the dtype of the kernel; large partial sums that cancel leave their rounding behind.
+True cause, line 60, ``sums = nl.ndarray((wide, cols), dtype=nl.bfloat16, buffer=nl.sbuf)``: the accumulator is
+rounded to bfloat16 after each tap, whatever the kernel's dtype; partial sums that cancel leave their rounding behind.
 """
 
 import ml_dtypes
@@ -78,7 +78,7 @@ def defective(x, filters):
 def inputs(shape, dtype, seed):
     inner, channels, length, taps = shape
     rng = np.random.default_rng(seed)
-    # Filters of differences on a signal of mean 6: partial sums about 5, results about 0.1.
+    # Filters of differences on a signal of mean 6: partial sums about 6, results about 0.1.
     signs = np.linspace(-1.0, 1.0, taps)[:, None, None]
     filters = signs * rng.uniform(0.5, 1.5, (1, inner, channels)) / inner
     filters = filters + rng.standard_normal((taps, inner, channels)) * 0.01 / inner
