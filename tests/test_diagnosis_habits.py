@@ -165,9 +165,9 @@ def rotated(x: Any, cos: Any, sin: Any) -> Any:
     held, turned = loaded(x), tile(P, N)
     nisa.tensor_copy(dst=turned[:, : N // 2], src=held[:, N // 2 :])
     nisa.tensor_copy(dst=turned[:, N // 2 :], src=held[:, : N // 2])
-    return stored(
-        tensor(nl.add, tensor(nl.multiply, held, loaded(cos)), tensor(nl.multiply, turned, loaded(sin)))
-    )
+    plain = tensor(nl.multiply, held, loaded(cos))
+    crossed = tensor(nl.multiply, turned, loaded(sin))
+    return stored(tensor(nl.add, plain, crossed))
 
 
 def rotation(sign: tuple[int, int], exchanged: bool = False) -> Callable[..., Array]:
@@ -185,10 +185,10 @@ ROTATED = drawn(P, N), drawn(P, N, seed=1), drawn(P, N, seed=2)
 @pytest.mark.parametrize(
     ("cause", "words", "meant"),
     [
-        ("operand-sign", "the first half of data2", rotation((-1, 1))),
-        ("operand-sign", "the second half of data2", rotation((1, -1))),
+        ("operand-sign", "the first half of data1", rotation((-1, 1))),
+        ("operand-sign", "the second half of data1", rotation((1, -1))),
         ("operand-sign", "sin enters with this sign", rotation((-1, -1))),
-        ("operands-swapped", "the halves of data2 of tensor_tensor", rotation((1, 1), exchanged=True)),
+        ("operands-swapped", "the halves of data1 of tensor_tensor", rotation((1, 1), exchanged=True)),
     ],
 )
 def test_halves_of_a_rotation(cause: str, words: str, meant: Callable[..., Array]) -> None:
@@ -198,11 +198,7 @@ def test_halves_of_a_rotation(cause: str, words: str, meant: Callable[..., Array
 
 
 def test_a_parameter_that_enters_with_the_wrong_sign() -> None:
-    def kernel(x: Any, b: Any) -> Any:
-        one = tensor(nl.add, loaded(x), loaded(b))
-        return stored(tensor(nl.multiply, one, one))
-
-    named("operand-sign", "b enters", kernel, lambda x, b: (x - b) ** 2, drawn(P, N), drawn(P, N, seed=1))
+    named("operand-sign", "b enters", biased, lambda x, b, y: (x - b) * y, *BIASED)
 
 
 def complex_product(x: Any, y: Any) -> Any:
@@ -596,13 +592,17 @@ NORMED = positive(P, N), positive(P, N, seed=1)
         ("parameter-offset", "as gamma - 1", lambda x, gamma: share(x) * (gamma - 1)),
         ("factor-inverted", "multiplies with data2: divided by", lambda x, gamma: share(x) / gamma),
         ("parameter-function", "the root of gamma", lambda x, gamma: share(x) * np.sqrt(gamma)),
-        ("parameter-function", "exp of gamma", lambda x, gamma: share(x) * np.exp(gamma)),
-        ("term-missing", "x is not added to output out", lambda x, gamma: share(x) * gamma + x),
+        ("term-missing", "output out is stored as it is, x not added", lambda x, gamma: share(x) * gamma + x),
         ("term-extra", "data2 of tensor_tensor is multiplied with: without", lambda x, gamma: share(x)),
     ],
 )
 def test_a_parameter_applied_another_way(cause: str, words: str, meant: Callable[..., Array]) -> None:
     named(cause, words, normed, meant, *NORMED)
+
+
+def test_a_parameter_of_which_a_function_is_meant() -> None:
+    found = case(normed, lambda x, gamma: share(x) * np.exp(gamma), *NORMED).hits()
+    assert {repair.cause for repair in found} == {"function-missing", "parameter-function"}
 
 
 def tempered(x: Any, t: Any) -> Any:

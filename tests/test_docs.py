@@ -41,7 +41,19 @@ def section(text: str, heading: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["review", "run", "memory", "profile", "compare", "grade", "rules", "rubric", "migrate-check"]
+    "name",
+    [
+        "review",
+        "run",
+        "memory",
+        "numerics",
+        "profile",
+        "compare",
+        "grade",
+        "rules",
+        "rubric",
+        "migrate-check",
+    ],
 )
 def test_every_option_is_documented(name: str) -> None:
     text = section((ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), f"`nkireview {name} ")

@@ -28,6 +28,7 @@ CALLS = [line for line in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.S)[0].sp
 INPUT = "x=f32[256,512]"
 TASK = """
 name = "double"
+description = "Twice its input."
 kernel = "double"
 reference = "reference.py:double"
 {more}
@@ -173,7 +174,7 @@ def test_a_task_may_rearrange_what_the_kernel_returns(tmp_path: Path) -> None:
 def test_a_task_that_computes_with_what_the_kernel_returns_cannot_be_judged(tmp_path: Path) -> None:
     made = task(tmp_path, more='kernel_outputs = "rearrange.py:back"')
     (tmp_path / "rearrange.py").write_text(
-        "def back(outputs, reference):\n    return outputs * 2 - outputs\n", encoding="utf-8"
+        "def back(outputs, reference):\n    return outputs * 2\n", encoding="utf-8"
     )
     assert "computes with the kernel's outputs" in refused(made)
 

@@ -342,7 +342,7 @@ def test_a_defect_tells_everything_once() -> None:
         "out bfloat16[200, 96]: 37.2 times what rounding explains",
         "12,345 of 19,200 elements are beyond it; worst at [3, 5]: 1.25 where the reference has 1.5",
         "scaled: All are the reference times 2.",
-        "kernel.py:12             tensor_tensor      bfloat16          64   1.2e-02      3.4 times",
+        "kernel.py:12          tensor_tensor      bfloat16          64   1.2e-02      3.4 times",
         "  growth      the sum at kernel.py:12 in bfloat16",
         "  tolerance   the task's own tolerance: 3 of 4 planted defects noticed",
         "lets through eps-missing: without epsilon",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nkireview.adapting import Returned
-from nkireview.answers import AS_DRAWN, Trial, answers_of
+from nkireview.answers import AS_DRAWN, Kept, Trial, answers_of
 from nkireview.arguments import Arguments, Array, ReferenceFailed
 from nkireview.checks.own_tests import OwnTests
 from nkireview.checks.provenance import Provenance
@@ -45,7 +45,9 @@ LONG, SHORT = 1.0, 0.25
 MUTANTS, MUTATED = 24, 2.0
 """Mutants that an author's tests are asked about, and seconds over which they are executed once each."""
 EXECUTIONS = 8.0
-"""Times an execution that may be spent on what rounding explains of a right kernel."""
+"""Times an execution that may be spent on what rounding explains of a right kernel, and of one that is graded."""
+RIGHT, GRADED = 0.5, 1.0
+"""Seconds that may be spent on it in any case: on a right kernel, and on a wrong one among many."""
 
 
 @dataclass
@@ -104,6 +106,8 @@ class Runs:
         self._returned = Returned(returned, bench.server, limits) if returned else None
         self.notes: dict[str, None] = {}
         """How the reference computed, where that is not what was asked."""
+        self._many = isinstance(self.answers, Kept)
+        """One of many submissions: what takes long and judges nothing is left out."""
         self._failed: tuple[int, str] | None = None
         """Seed and kind of the first inputs on which an output is wrong."""
         self._took = 0.0
@@ -413,7 +417,7 @@ class Runs:
             return {}
         with self.bench.clock("numbers"):
             given = self._given(trial.arguments)
-            found = self._derivation.tolerances(given, seconds=max(EXECUTIONS * self._took, 0.5), samples=8)
+            found = self._derivation.tolerances(given, seconds=max(EXECUTIONS * self._took, RIGHT), samples=8)
             used = {}
             for at in failed:
                 dtype = dtypes.BY_NAME[found[at].dtype]
@@ -434,9 +438,9 @@ class Runs:
             self.notes.setdefault(f"{name}: what rounding explains: the task shapes the outputs anew")
             return
         drawn = self._drawn[0], AS_DRAWN
-        if self._failed == drawn or self._took <= LONG:
+        if self._failed == drawn or (self._took <= LONG and not self._many):
             yield self._numbers(*drawn)
-        else:
+        elif not self._many:
             self.notes.setdefault(f"{name}: what rounding explains: an execution takes {self._took:.1f} s")
         if self._failed is not None and self._failed != drawn:
             yield self._numbers(*self._failed)
@@ -444,6 +448,8 @@ class Runs:
     def own_evidence(self, tests: OwnTests) -> OwnEvidence | None:
         """What the author's own tests would notice of mutants of a right kernel; None where there is none to mutate."""
         if self._drawn is None or self._ordinary is None or self.mismatch or self._failed is not None:
+            return None
+        if self._many:
             return None
         trial = self._drawn[1]
         most = int(min(MUTANTS, MUTATED / max(self._took, 1e-3)))
@@ -468,7 +474,11 @@ class Runs:
                 inputs=kind,
                 reference=self.answers.reference(trial),
                 limits=self.limits if own and not failed and self._took < SHORT else None,
-                seconds=None if failed else max(EXECUTIONS * self._took, 0.5),
+                seconds=max(EXECUTIONS * self._took, GRADED)
+                if self._many
+                else None
+                if failed
+                else max(EXECUTIONS * self._took, RIGHT),
             )
 
     def _roundings(self, at: int) -> Roundings | None:

@@ -76,9 +76,9 @@ def assert_matches(
     then judged instead, ``|e| <= atol + rtol * |reference|``; the diagnosis still says what rounding explains. hostile:
     kinds of `nkireview.numerics.hostile.HOSTILE` that are tried besides. seconds: for each diagnosis.
 
-    Raise AssertionError with what is wrong, where and why: for a defect, and for a kernel that cannot be traced or has no
-    meaning on the target; other limits that it breaks are warnings. Raise TypeError or ValueError, one sentence, for a wrong call. What the kernel or the
-    reference raise in this process is theirs.
+    Raise AssertionError with what is wrong, where and why: for a defect, and for a kernel that cannot be traced or
+    has no meaning on the target; other limits that it breaks are warnings. Raise TypeError or ValueError, one
+    sentence, for a wrong call. What the kernel or the reference raise in this process is theirs.
     """
     __tracebackhide__ = True
     figures = _tolerance(tolerance)

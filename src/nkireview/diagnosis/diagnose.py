@@ -21,6 +21,7 @@ from nkireview.diagnosis.symptoms import Cancellation, NotFinite
 from nkireview.diagnosis.ties import Integers
 from nkireview.diagnosis.tolerance import Derivation, Tolerance
 from nkireview.execute import execute
+from nkireview.execute.step import MEANINGLESS
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import BY_NAME
 from nkireview.isa.table import ROWS
@@ -84,12 +85,17 @@ class _Diagnosis:
         self.wanted = [np.asarray(each, np.float64) for each in wanted]
         self.flow = Dataflow.of(program, ROWS)
         self.derivation = derivation or Derivation.of_program(program, self.flow)
+        if got is not None and len(got) != len(program.outputs):
+            raise ValueError(
+                f"the kernel returns {len(program.outputs)} tensors, {len(got)} were computed elsewhere"
+            )
         before = time.monotonic()
         self.got = [self._numbers(at, each) for at, each in enumerate(self._stored() if got is None else got)]
         self.once = time.monotonic() - before
         least = LEAST_SECONDS if self.once < COSTLY else 0.0
         self.seconds = max(BUDGET * self.once, least) if seconds is None else seconds
         self._check()
+        self.lost = NotFinite(self.derivation.kinds, self.derivation.of)
         self.skipped: list[str] = []
 
     def made(self) -> Diagnosis:
@@ -183,7 +189,8 @@ class _Diagnosis:
 
     def _shadowed(self, exact: Digest, samples: Sequence[Digest]) -> tuple[Deviation | None, list[Series]]:
         """Where the run as stored leaves its shadow, and how the errors of its sums grow."""
-        stored = Digest(self.derivation.kinds, self.derivation.of)
+        self.lost = NotFinite(self.derivation.kinds, self.derivation.of)
+        stored = Digest(self.derivation.kinds, self.derivation.of, self.lost)
         execute(self.program, self.arguments, around=stored)
         noise = [sample.found for sample in samples]
         return (
@@ -253,12 +260,11 @@ class _Diagnosis:
 
     def _lost(self) -> Cause | None:
         """The first NaN or infinity that only rounding to a dtype makes."""
-        stored, wide = (NotFinite(self.derivation.kinds, self.derivation.of) for _ in range(2))
-        execute(self.program, self.arguments, around=stored)
-        if not stored.found:
+        if not self.lost.found:
             return None
+        wide = NotFinite(self.derivation.kinds, self.derivation.of)
         self.derivation.run(self.arguments, wide)
-        for instruction, (value, largest) in stored.found.items():
+        for instruction, (value, largest) in self.lost.found.items():
             if instruction not in wide.found:
                 return naming.not_finite(self.program, instruction, value, largest)
         return None
@@ -287,7 +293,11 @@ class _Diagnosis:
                 self.skipped.append(f"repairs after the first {tried}, for want of time")
                 break
             tried += 1
-            left = self._repaired(repair, tolerances)
+            try:
+                left = self._repaired(repair, tolerances)
+            except MEANINGLESS as error:
+                self.skipped.append(f"a change that does not fit everywhere ({repair.cause}: {error})")
+                continue
             if left is not None and (best is None or left < best[0]):
                 best = left, repair
         if best is not None:

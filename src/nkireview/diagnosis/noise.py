@@ -70,10 +70,14 @@ class Noise:
         if self._every > 1 and work.writes[0].sums == "matmul" and self._random.integers(self._every):
             return step.run(core, index, operands)
         before = [self._before(step, operands[write.slot], write) for write in work.writes]
+        apart = self._apart(step, core, operands)
         moved = self._chained(step, core, work, operands)
         step.run(core, index, operands)
         for changed, saved in moved:
             changed.target()[...] = saved
+        written = operands[work.writes[0].slot]
+        if apart is not None and written is not None and written.plain:
+            written.target()[...] += apart.reshape(written.form.shape)
         for write, old in zip(work.writes, before, strict=True):
             operand = operands[write.slot]
             if operand is not None and operand.plain and write.dtype.kind == "float":
@@ -92,7 +96,6 @@ class Noise:
         """Move the operands of several operations; those that the call does not overwrite, with their old values."""
         if not work.chained:
             return []
-        offset = _offset(step, core, operands)
         written = {
             id(operand.cell.store) for write in work.writes if (operand := operands[write.slot]) is not None
         }
@@ -106,9 +109,18 @@ class Noise:
             values = operand.target()
             if id(operand.cell.store) not in written:
                 saved.append((operand, values.copy()))
-            size = np.abs(values) + offset.reshape(offset.shape + (1,) * (values.ndim - offset.ndim))
-            values += RMS * ROUNDOFF * size * self._normal(values.shape)
+            values += RMS * ROUNDOFF * _sizes(step, core, operands, values) * self._normal(values.shape)
         return saved
+
+    def _apart(self, step: Step, core: Core, operands: Operands) -> Float64 | None:
+        """The error of the first operation where the second adds the same tile: moving that would move both."""
+        if step.row.name != "scalar_tensor_tensor" or step.immediates.get("op1") not in ADDING:
+            return None
+        data, other = operands[step.slots["data"]], operands[step.slots["operand1"]]
+        if data is None or other is None or data.cell.store is not other.cell.store or not data.defined:
+            return None
+        values = np.asarray(data.load(core.formats), np.float64)
+        return np.asarray(RMS * ROUNDOFF * _sizes(step, core, operands, values) * self._normal(values.shape))
 
     def _stored(
         self,
@@ -192,6 +204,12 @@ def _pool(number: int) -> Float64:
     found = np.random.default_rng([number, 0xB00]).standard_normal(POOL)
     found.flags.writeable = False
     return found
+
+
+def _sizes(step: Step, core: Core, operands: Operands, values: Float64) -> Float64:
+    """The magnitudes at which the first of several operations rounds."""
+    offset = _offset(step, core, operands)
+    return np.asarray(np.abs(values) + offset.reshape(offset.shape + (1,) * (values.ndim - offset.ndim)))
 
 
 def _offset(step: Step, core: Core, operands: Operands) -> Float64:

@@ -3,6 +3,7 @@ digits cancel."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from nkireview.diagnosis.arithmetic import Work
 from nkireview.diagnosis.shadow import picked
 from nkireview.execute import Around, Core, Operands, Step
 from nkireview.execute.storage import Operand
-from nkireview.isa.dtypes import to_compute
+from nkireview.isa.dtypes import COMPUTE_DTYPES, to_compute
 
 CANCELLED = 64.0
 """Times that operands are larger than their difference from which digits cancel."""
@@ -24,33 +25,32 @@ DIFFERENCES = frozenset({"subtract", "add"})
 
 @dataclass(eq=False)
 class NotFinite:
-    """An `around` of `execute`: the instructions that write NaN or infinity though they read neither.
+    """An `around` of `execute`: the instructions that write NaN or infinity though nothing they read held any.
 
-    found: by instruction the first such value, and the largest magnitude that it reads; at most `LOST` of them.
+    found: by instruction the first such value, and the largest magnitude among what it reads and does not overwrite; at
+    most `LOST` of them.
     """
 
     kinds: Sequence[Work]
     of: Sequence[int]
     found: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _spoilt: set[int] = field(default_factory=set)
 
     def __call__(self, step: Step, core: Core, index: int, operands: Operands) -> None:
         """Run an instruction and look at what it wrote."""
-        writes = self.kinds[self.of[index]].writes
-        if not writes or len(self.found) >= LOST or index in self.found:
-            return step.run(core, index, operands)
-        reads = [
-            operand for slot, _ in step.reads if (operand := operands[slot]) is not None and operand.plain
-        ]
-        clean = all(_finite(operand) for operand in reads)
-        largest = max((_largest(operand) for operand in reads), default=0.0) if clean else 0.0
         step.run(core, index, operands)
-        for write in writes:
+        for write in self.kinds[self.of[index]].writes:
             operand = operands[write.slot]
-            if clean and operand is not None and operand.plain and not _finite(operand):
+            if operand is None or not operand.plain or _finite(operand):
+                continue
+            reads = [each for slot, _ in step.reads if (each := operands[slot]) is not None and each.plain]
+            clean = not any(id(each.cell) in self._spoilt for each in reads)
+            self._spoilt.add(id(operand.cell))
+            if clean and index not in self.found and len(self.found) < LOST:
                 values = _values(operand)
+                kept = [each for each in reads if each.cell is not operand.cell]
+                largest = max((_largest(each) for each in kept), default=0.0)
                 self.found[index] = float(values[~np.isfinite(values)][0]), largest
-                break
-        return None
 
 
 @dataclass(eq=False)
@@ -92,6 +92,9 @@ def _values(operand: Operand) -> NDArray[np.float64]:
 def _finite(operand: Operand) -> bool:
     if operand.form.kind.kind != "float" or not operand.defined:
         return True
+    held = operand.read()
+    if held.dtype in COMPUTE_DTYPES and math.isfinite(float(held.sum())):
+        return True  # a NaN or infinity shows in the sum
     return bool(np.isfinite(_values(operand)).all())
 
 

@@ -188,16 +188,18 @@ class Derivation:
         integers: Sequence[Mapping[int, Float64]],
     ) -> tuple[Tolerance, ...]:
         """The tolerances from an exact run and samples of the noise, with what became integers in each."""
-        flips = self._flips(arguments, exact, before, integers)
-        held = exact if self.held is self.program else self.run(arguments, program=self.held)
-        spreads = [
-            _spread(one, [sample[at] for sample in samples]) + _size(one - exact[at]) / SIGMAS
-            for at, one in enumerate(held)
-        ]
-        spreads = self._stable(arguments, exact, spreads)
-        return tuple(
-            self._tolerance(at, exact[at], spreads[at], flips[at]) for at in range(len(self.program.outputs))
-        )
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities from themselves
+            flips = self._flips(arguments, exact, before, integers)
+            held = exact if self.held is self.program else self.run(arguments, program=self.held)
+            spreads = [
+                _spread(one, [sample[at] for sample in samples]) + _size(one - exact[at]) / SIGMAS
+                for at, one in enumerate(held)
+            ]
+            spreads = self._stable(arguments, exact, spreads)
+            return tuple(
+                self._tolerance(at, exact[at], spreads[at], flips[at])
+                for at in range(len(self.program.outputs))
+            )
 
     def _flips(
         self,

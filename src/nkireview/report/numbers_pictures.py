@@ -23,7 +23,7 @@ MEANING = {
     "far": "more than ten times it",
     "lost": "NaN or infinity that is not the reference's",
 }
-TALLEST_REM, LEAST_REM = 18.0, 1.6
+TALLEST_REM, LEAST_REM, ROW_REM = 18.0, 1.6, 1.1
 MOST_TICKS = 6
 
 
@@ -119,7 +119,7 @@ def heat(found: HeatMap) -> Heat:
         _ticks(found.rows, found.row_step, down),
         _ticks(found.columns, found.column_step, across),
         tuple((kind, text) for kind, text in MEANING.items() if kind in shown),
-        _number(min(TALLEST_REM, max(LEAST_REM, down * 0.75))),
+        _number(min(TALLEST_REM, max(LEAST_REM, down * ROW_REM))),
     )
 
 

@@ -62,12 +62,17 @@ def _vectored(given: Sequence[Line]) -> Iterator[Line]:
     )
 
 
-def _elementwise(line: Line, by_column: str) -> Callable[[Running], Values]:
-    """What gives a line's result with one of its vectors by column, the others beside its main operand."""
+def _elementwise(line: Line, by_column: str) -> Callable[[Running], Values | None]:
+    """What gives a line's result with one of its vectors by column, the others beside its main operand.
+
+    None for a tile at the end of the line's that is no square.
+    """
     taken, main = steps(line.call) or (), main_operand(line.call)
 
-    def change(running: Running) -> Values:
+    def change(running: Running) -> Values | None:
         values = running.value(main)
+        if by_column and running.value(by_column).size != values.shape[-1]:
+            return None
 
         def operand(name: str) -> Values:
             held = running.value(name)

@@ -6,7 +6,7 @@ one thing in the instructions of one line, in one operand, or in one parameter, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from nkireview.checks.dataflow import Dataflow
@@ -30,6 +30,46 @@ __all__ = ["LIMIT", "repairs"]
 LIMIT = 150
 """Repairs in all."""
 
+FAMILIES: tuple[tuple[int, int, Callable[[Survey], Iterator[Repair]]], ...] = (
+    (3, 6, carry.scans),
+    (4, 0, signs.parameters),
+    (4, 4, indices.shifted),
+    (3, 3, bounds.edges),
+    (1, 0, indices.ties),
+    (3, 3, swaps.gates),
+    (4, 4, inputs.offsets),
+    (4, 4, inputs.inverted),
+    (4, 10, signs.terms),
+    (4, 8, carry.fills),
+    (4, 8, carry.partial),
+    (4, 12, tiles.permuted),
+    (4, 6, tiles.starts),
+    (3, 5, inputs.scales),
+    (8, 3, functions.missing),
+    (5, 7, bounds.moved),
+    (4, 6, functions.extra),
+    (6, 6, inputs.missing),
+    (8, 19, functions.missing_inside),
+    (5, 10, bounds.missing),
+    (6, 12, inputs.terms),
+    (4, 8, functions.missing_factors),
+    (5, 6, functions.around_reductions),
+    (4, 8, swaps.halves),
+    (2, 8, signs.halves),
+    (4, 4, swaps.pairs),
+    (2, 2, swaps.exchanged),
+    (2, 4, swaps.transposed),
+    (3, 5, inputs.orders),
+    (3, 3, carry.axes),
+    (3, 3, functions.bases),
+    (4, 8, inputs.applied),
+    (6, 16, roundings.roundings),
+    (3, 9, signs.two_terms),
+    (4, 8, tiles.rolled),
+    (3, 3, swaps.outputs),
+)
+"""Kinds of repairs, the most plausible first: how many of each at once, and how many more once all have had a turn."""
+
 
 def repairs(flow: Dataflow, arguments: Mapping[int, Array]) -> Iterator[Repair]:
     """At most `LIMIT` repairs, made one at a time, the most plausible first; arguments: by parameter buffer.
@@ -51,45 +91,9 @@ def _once(found: Iterator[Repair]) -> Iterator[Repair]:
 
 
 def _repairs(survey: Survey) -> Iterator[Repair]:
-    first = (
-        (8, carry.scans),
-        (4, signs.parameters),
-        (6, indices.shifted),
-        (4, bounds.edges),
-        (4, swaps.gates),
-        (6, inputs.offsets),
-        (6, inputs.inverted),
-        (10, signs.terms),
-        (8, carry.fills),
-        (8, carry.partial),
-        (10, tiles.permuted),
-        (6, tiles.starts),
-        (6, inputs.scales),
-        (11, functions.missing),
-        (8, bounds.moved),
-        (5, bounds.missing),
-        (6, functions.extra),
-        (9, inputs.missing),
-    )
-    rest = (
-        (27, functions.missing_inside),
-        (10, inputs.terms),
-        (12, functions.missing_factors),
-        (8, functions.around_reductions),
-        (8, swaps.halves),
-        (4, signs.halves),
-        (4, swaps.pairs),
-        (3, swaps.exchanged),
-        (2, swaps.transposed),
-        (4, inputs.orders),
-        (4, carry.axes),
-        (4, functions.bases),
-        (6, inputs.applied),
-        (12, roundings.roundings),
-        (6, signs.two_terms),
-        (8, tiles.rolled),
-        (4, swaps.outputs),
-        (1, indices.ties),
-    )
-    for most, found in (*first, *rest):
-        yield from islice(found(survey), most)
+    """The first few of each family, then some more of each."""
+    families = [(first, more, found(survey)) for first, more, found in FAMILIES]
+    for first, _, found in families:
+        yield from islice(found, first)
+    for _, more, found in families:
+        yield from islice(found, more)

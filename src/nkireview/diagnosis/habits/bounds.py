@@ -47,15 +47,12 @@ def moved(survey: Survey) -> Iterator[Repair]:
 
 def missing(survey: Survey) -> Iterator[Repair]:
     """Outputs and sums that are not clamped."""
-    for what, found in (("the output", output_stores(survey)[:1]), ("a result", inner_lines(survey)[:LINES])):
-        for line in found:
-            for low, high in RANGES:
-                sentence = (
-                    f"{what} of {line.opcode} is not clamped: to {low:g} and {high:g} the output matches"
-                )
-                yield from line.repair(
-                    MISSING, sentence, None, after(line.instructions, "dst", _clip(low, high))
-                )
+    found = [("the output", line) for line in output_stores(survey)[:1]]
+    found += [("a result", line) for line in inner_lines(survey)[:LINES]]
+    for low, high in RANGES:
+        for what, line in found:
+            sentence = f"{what} of {line.opcode} is not clamped: to {low:g} and {high:g} the output matches"
+            yield from line.repair(MISSING, sentence, None, after(line.instructions, "dst", _clip(low, high)))
 
 
 def _clip(low: float, high: float) -> Callable[[Values], Values]:

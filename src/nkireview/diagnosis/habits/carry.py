@@ -245,7 +245,7 @@ def _join(op: str, parts: Sequence[Float64]) -> Float64:
 
 def scans(survey: Survey) -> Iterator[Repair]:
     """Scans that go on from the last column of the one before on their line."""
-    for line in survey.of(*SCANS)[:LINES]:
+    for line in survey.sites_of(*SCANS)[:LINES]:
         count = survey.repeated(line)
         if count == 1 or not line.floats("dst"):
             continue
@@ -265,7 +265,7 @@ def fills(survey: Survey) -> Iterator[Repair]:
     """Running values that are filled again for each block: all of as many fills at once, then each."""
     found: dict[int, list[Line]] = {}
     writers: dict[int, set[int]] = {}
-    for line in survey.of("memset"):
+    for line in survey.sites_of("memset"):
         count = survey.repeated(line)
         if count == 1 or not line.floats("dst"):
             continue
@@ -313,7 +313,7 @@ def reduced(line: Line) -> tuple[str, str] | None:
 def partial(survey: Survey) -> Iterator[Repair]:
     """Reductions of one block where a row has several: each holds the total of its group, or of all so far."""
     found: dict[int, list[tuple[Line, str, str]]] = {}
-    for line in survey.lines:
+    for line in survey.sites:
         taken = reduced(line)
         count = survey.repeated(line)
         if taken is not None and count > 1:
@@ -343,7 +343,7 @@ def partial(survey: Survey) -> Iterator[Repair]:
 def axes(survey: Survey) -> Iterator[Repair]:
     """Reductions over rows that are meant over whole tiles, or over all tiles."""
     program, arguments = survey.program, survey.arguments
-    found = [(line, taken) for line in survey.lines if (taken := reduced(line)) is not None][:LINES]
+    found = [(line, taken) for line in survey.sites if (taken := reduced(line)) is not None][:LINES]
     choices = [[(line, *taken) for line, taken in found]] if len(found) > 1 else []
     choices += [[(line, *taken)] for line, taken in found]
     for chosen in choices:

@@ -10,7 +10,7 @@ import numpy as np
 from nkireview.checks.dataflow import Slot
 from nkireview.checks.steps import ACTIVATIONS
 from nkireview.diagnosis.algebra.hooks import Running, Values, after, before
-from nkireview.diagnosis.algebra.lines import having
+from nkireview.diagnosis.algebra.lines import Line, having
 from nkireview.diagnosis.algebra.numbers import all_numbers, shown
 from nkireview.diagnosis.flows.acting import Acting, Float64, operand, values, write
 from nkireview.diagnosis.habits.functions import rescaled
@@ -18,7 +18,7 @@ from nkireview.diagnosis.habits.rewriting import Final, positions
 from nkireview.diagnosis.habits.survey import Parameter, Survey
 from nkireview.diagnosis.repair import Repair
 from nkireview.execute import Around, Core, Operands, Step
-from nkireview.isa import dtypes
+from nkireview.isa import act, dtypes
 from nkireview.program.edited import edited
 
 OFFSET, INVERTED, APPLIED = "parameter-offset", "factor-inverted", "parameter-function"
@@ -33,6 +33,17 @@ OPERATORS = MappingProxyType(
     }
 )
 """Opcode -> (immediate of an operator, its second operand)."""
+VERBS = MappingProxyType({"add": "is added", "subtract": "is subtracted", "multiply": "is multiplied with"})
+FUNCTIONS: MappingProxyType[str, Callable[[Values], Values]] = MappingProxyType(
+    {
+        "exp of": np.exp,
+        "the root of": np.sqrt,
+        "the square of": np.square,
+        "twice": lambda values: 2 * values,
+        "the sigmoid of": lambda values: np.asarray(act.of("sigmoid").fn(values)),
+    }
+)
+"""What may be meant of a parameter."""
 FEW = 4
 """Parameters that are tried one by one."""
 
@@ -69,16 +80,10 @@ def inverted(survey: Survey) -> Iterator[Repair]:
 
 def applied(survey: Survey) -> Iterator[Repair]:
     """Parameters of which a function is meant."""
-    for one in sorted(survey.floats, key=lambda each: int(np.prod(each.shape)))[:FEW]:
-        for name, change in (
-            ("exp", np.exp),
-            ("the square", np.square),
-            ("the root", np.sqrt),
-            ("the sigmoid", lambda values: 1 / (1 + np.exp(-values))),
-            ("twice", lambda values: 2 * values),
-        ):
-            of = "" if name == "twice" else " of"
-            sentence = f"{one.path} is taken as it is: with {name}{of} {one.path} the output matches"
+    smallest = sorted(survey.floats, key=lambda each: int(np.prod(each.shape)))[:FEW]
+    for name, change in FUNCTIONS.items():
+        for one in smallest:
+            sentence = f"{one.path} is taken as it is: with {name} {one.path} the output matches"
             yield from _loaded(survey, APPLIED, sentence, one, change)
 
 
@@ -109,31 +114,29 @@ def scales(survey: Survey) -> Iterator[Repair]:
 
 
 def terms(survey: Survey) -> Iterator[Repair]:
-    """Tiles that are added, or multiplied with, twice or in vain."""
-    for line in survey.lines:
-        found = [
-            (str(line.call.imm(name)), operand)
-            for name, second in OPERATORS.get(line.opcode, ())
-            for operand in (second, *(("data1",) if line.opcode == "tensor_tensor" else ()))
-            if line.call.has(second)
-        ]
-        if line.opcode in ACTIVATIONS:
-            found += [
-                (op, name) for op, name in (("add", "bias"), ("multiply", "scale")) if line.call.has(name)
-            ]
-        for op, name in found:
-            if op not in ("add", "subtract", "multiply") or not line.floats(name):
-                continue
-            product = op == "multiply"
-            verb = {"add": "is added", "subtract": "is subtracted", "multiply": "is multiplied with"}[op]
-            if op == "subtract" and name == "data1":
-                verb = "is what is subtracted from"
-            without = before(line.instructions, name, _set(name, 1.0 if product else 0.0))
-            sentence = f"{name} of {line.opcode} {verb}: without it the output matches"
-            yield from line.repair(EXTRA, sentence, None, without)
-            again = before(line.instructions, name, _squared(name) if product else _doubled(name))
-            sentence = f"{name} of {line.opcode} {verb} once: twice the output matches"
-            yield from line.repair(TWICE, sentence, None, again)
+    """Tiles that are added, or multiplied with, in vain or not often enough."""
+    found = [(line, op, name) for line in survey.lines for op, name in _operands(line)]
+    for line, op, name in found:
+        without = before(line.instructions, name, _set(name, 1.0 if op == "multiply" else 0.0))
+        sentence = f"{name} of {line.opcode} {VERBS[op]}: without it the output matches"
+        yield from line.repair(EXTRA, sentence, None, without)
+    for line, op, name in found:
+        again = before(line.instructions, name, _squared(name) if op == "multiply" else _doubled(name))
+        sentence = f"{name} of {line.opcode} {VERBS[op]} once: twice the output matches"
+        yield from line.repair(TWICE, sentence, None, again)
+
+
+def _operands(line: Line) -> Iterator[tuple[str, str]]:
+    """Operators of a line with the tiles that they add, subtract or multiply with."""
+    for name, second in OPERATORS.get(line.opcode, ()):
+        op = str(line.call.imm(name))
+        if op in VERBS and line.call.has(second):
+            both = line.opcode == "tensor_tensor" and op != "subtract"
+            yield from ((op, each) for each in (second, "data1")[: 1 + both] if line.floats(each))
+    if line.opcode in ACTIVATIONS:
+        for op, name in (("add", "bias"), ("multiply", "scale")):
+            if line.floats(name):
+                yield op, name
 
 
 def _set(name: str, value: float) -> Callable[[Running], Values]:
@@ -160,8 +163,9 @@ class Shifted(Acting):
         step.run(core, index, operands)
         source = operand(step, operands, "src") if index in self._at else None
         target = operand(step, operands, "dst") if source is not None else None
-        if source is not None and target is not None and source.form.shape == target.form.shape:
-            write(core, target, values(core, target) + self._other[positions(source)])
+        if source is not None and target is not None and source.form.size == target.form.size:
+            added = self._other[positions(source)].reshape(target.form.shape)
+            write(core, target, values(core, target) + added)
 
 
 def missing(survey: Survey) -> Iterator[Repair]:
@@ -172,11 +176,11 @@ def missing(survey: Survey) -> Iterator[Repair]:
             if whole is None:
                 continue
             for said, change in (
-                ("is not added to", _plus(whole)),
-                ("is not multiplied with", _by(whole)),
-                ("is not subtracted from", _plus(-whole)),
+                (f"{one.path} not added", _plus(whole)),
+                (f"not multiplied with {one.path}", _by(whole)),
+                (f"{one.path} not subtracted", _plus(-whole)),
             ):
-                sentence = f"{one.path} {said} output {output.name}: with that it matches"
+                sentence = f"output {output.name} is stored as it is, {said}: with that it matches"
                 yield survey.repair(MISSING, sentence, output.first, Final([output], change))
 
 

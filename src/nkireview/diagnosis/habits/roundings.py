@@ -15,20 +15,17 @@ from nkireview.diagnosis.repair import Repair
 from nkireview.isa import dtypes
 
 CAUSE = "rounding-missing"
-NARROW = (("bfloat16", 8), ("float16", 4), ("float8_e4m3", 3))
+NARROW = (("bfloat16", 6), ("float16", 4), ("float8_e4m3", 3))
 """Dtypes, each with the number of lines that it is tried in."""
 WHOLE = 3
 """Lines whose results are rounded to integers."""
 
 
 def roundings(survey: Survey) -> Iterator[Repair]:
-    """Results rounded to a narrow dtype in one line, then to integers."""
+    """Results rounded to bfloat16 in one line, to integers, then to narrower dtypes."""
     found = _lines(survey)
-    for name, most in NARROW:
-        wider = [line for line in found if line.call.dtype("dst") != name]
-        for line in wider[:most]:
-            sentence = f"the result of {line.opcode} is not rounded to {name}: rounded the output matches"
-            yield from line.repair(CAUSE, sentence, None, after(line.instructions, "dst", _to(name)))
+    for name, most in NARROW[:1]:
+        yield from _narrow(found, name, most)
     for said, change in (
         ("integers", np.rint),
         ("integers from -128 to 127", lambda values: np.clip(np.rint(values), -128, 127)),
@@ -36,6 +33,15 @@ def roundings(survey: Survey) -> Iterator[Repair]:
         for line in found[:WHOLE]:
             sentence = f"the result of {line.opcode} is not rounded to {said}: rounded the output matches"
             yield from line.repair(CAUSE, sentence, None, after(line.instructions, "dst", change))
+    for name, most in NARROW[1:]:
+        yield from _narrow(found, name, most)
+
+
+def _narrow(found: list[Line], name: str, most: int) -> Iterator[Repair]:
+    wider = [line for line in found if line.call.dtype("dst") != name]
+    for line in wider[:most]:
+        sentence = f"the result of {line.opcode} is not rounded to {name}: rounded the output matches"
+        yield from line.repair(CAUSE, sentence, None, after(line.instructions, "dst", _to(name)))
 
 
 def _lines(survey: Survey) -> list[Line]:

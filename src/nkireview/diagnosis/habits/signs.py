@@ -57,7 +57,7 @@ def two_terms(survey: Survey) -> Iterator[Repair]:
 
 def halves(survey: Survey) -> Iterator[Repair]:
     """One half of a factor negated, as where two halves are turned against each other."""
-    for line in survey.of("tensor_tensor"):
+    for line in survey.sites_of("tensor_tensor"):
         if line.call.imm("op") != "multiply":
             continue
         for name in ("data2", "data1"):

@@ -24,6 +24,8 @@ from nkireview.program.storage import READS
 
 PASSED = frozenset({"tensor_copy", "dma_copy"})
 """Opcodes whose result is what they read, in the same order."""
+CALLERS = 2
+"""Frames of a place that a sentence names."""
 WAY = 8
 """Copies that `origin` goes back through."""
 
@@ -67,13 +69,51 @@ class Survey:
         return self.flow.program
 
     @cached_property
+    def sites(self) -> tuple[Line, ...]:
+        """The lines, those of functions apart for each place that calls them."""
+        return tuple(site for _, each in self._sites for site in each)
+
+    @cached_property
     def lines(self) -> tuple[Line, ...]:
-        """See `lines_of`."""
-        return lines_of(self.flow)
+        """See `lines_of`; a line of a function is followed by its sites where there are several."""
+        found: list[Line] = []
+        for line, sites in self._sites:
+            found += [line, *sites] if len(sites) > 1 else [line]
+        return tuple(found)
+
+    @cached_property
+    def _sites(self) -> list[tuple[Line, list[Line]]]:
+        places = self.program.columns.place
+        found = []
+        for line in lines_of(self.flow):
+            by_place: dict[int, list[int]] = {}
+            for index in line.instructions:
+                by_place.setdefault(int(places[index]), []).append(index)
+            sites = []
+            for place, indices in by_place.items():
+                call = self.flow.call(indices[0])
+                if call is not None:
+                    sites.append(Line(self.flow, (self._text(place),), tuple(indices), call))
+            found.append((line, sites))
+        return found
+
+    def _text(self, place: int) -> str:
+        """``file:line`` of a place, with where it is called from."""
+        frames = self.program.places[place] if place >= 0 else ()
+        said = []
+        for frame in frames[:CALLERS]:
+            sources = self.program.header.sources
+            path = sources[frame.file].path if frame.file < len(sources) else "?"
+            said.append(f"{path.rsplit('/', 1)[-1]}:{frame.line}")
+        return " called at ".join(said)
 
     def of(self, *opcodes: str) -> list[Line]:
         """The lines of some opcodes."""
         return [line for line in self.lines if line.opcode in opcodes]
+
+    def sites_of(self, *opcodes: str) -> list[Line]:
+        """The sites of some opcodes."""
+        return [line for line in self.sites if line.opcode in opcodes]
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -158,7 +198,7 @@ class Survey:
         """The place of an instruction for the end of a sentence; empty where it is not known."""
         if instruction < 0:
             return ""
-        text = self.program.place_text(int(self.program.columns.place[instruction]))
+        text = self._text(int(self.program.columns.place[instruction]))
         return f" ({text})" if text else ""
 
     def repair(

@@ -180,7 +180,7 @@ def _turned(name: str) -> Callable[[Running], Values]:
 def halves(survey: Survey) -> Iterator[Repair]:
     """The halves of a factor exchanged, then those of a parameter, each along the last axis."""
     made = 0
-    for line in survey.of("tensor_tensor"):
+    for line in survey.sites_of("tensor_tensor"):
         for name in ("data2", "data1"):
             counts = line.call.counts(name)
             if len(counts) > 1 and counts[-1] % 2 == 0 and line.floats(name) and made < 2 * SPLIT_FEW:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Tiles:
     @property
     def step(self) -> int:
         """How far each tile lies after the one before; 0 where that differs."""
-        apart = {self.bases[b] - self.bases[a] for a, b in zip(self.alike, self.alike[1:], strict=False)}
+        apart = {self.bases[b] - self.bases[a] for a, b in pairwise(self.alike)}
         return apart.pop() if len(apart) == 1 else 0
 
 
@@ -51,7 +52,7 @@ def tiles(survey: Survey) -> Iterator[Tiles]:
     """Those of the first lines that have several."""
     program, columns = survey.program, survey.program.columns
     made = 0
-    for line in survey.of("dma_copy"):
+    for line in survey.sites_of("dma_copy"):
         for operand in ("src", "dst"):
             if not line.call.has(operand) or line.call.tiles[operand].on_chip or made == LINES:
                 continue
@@ -108,9 +109,8 @@ def starts(survey: Survey) -> Iterator[Repair]:
     for found in tiles(survey):
         line, step = found.line, found.step
         tail = [index for index, access in found.at.items() if access not in found.alike]
-        own = survey.program.access(found.alike[0])
-        extent = own.pattern[0][0] * own.pattern[0][1]
-        for at in (found.bases[found.alike[-1]] + (step or extent), found.bases[found.alike[-1]] + extent):
+        for by in _extents(survey, found):
+            at = found.bases[found.alike[-1]] + by
             given = {
                 Slot(index, found.operand): (found.at[index], at)
                 for index in tail
@@ -123,24 +123,32 @@ def starts(survey: Survey) -> Iterator[Repair]:
                 )
                 yield survey.repair(CAUSE, sentence, tail[0], program=moved(survey.program, given))
         yield from _straight(survey, found)
-        for said, by in (("further on", step), ("further back", -step)):
-            given = _shifted(survey, found, lambda at, base, by=by: base + by) if step else {}  # type: ignore[misc]
+        # stores that are all moved would leave a tile without a value
+        both = (("further on", step), ("further back", -step)) if found.operand == "src" and step else ()
+        for said, by in both:
+            given = _shifted(survey, found, lambda at, base, by=by: base + by)  # type: ignore[misc]
             if given:
                 sentence = (
-                    f"{line.opcode} {found.verb} tiles from here: from one tile {said} the output matches"
+                    f"{line.opcode} {found.verb} tiles that begin here: one tile {said} the output matches"
                 )
                 yield survey.repair(CAUSE, sentence, line.first, program=moved(survey.program, given))
 
 
+def _extents(survey: Survey, found: Tiles) -> tuple[int, ...]:
+    """How far tiles that follow one another may lie apart: as most of them do, by their rows, by their columns."""
+    pattern = survey.program.access(found.alike[0]).pattern
+    rows, columns = pattern[0][0] * pattern[0][1], pattern[-1][0] * pattern[-1][1]
+    narrow = len(pattern) > 1 and columns < pattern[-2][0]
+    return tuple(dict.fromkeys([step for step in (found.step, columns if narrow else 0, rows) if step]))
+
+
 def _straight(survey: Survey, found: Tiles) -> Iterator[Repair]:
     """Each tile right after the one before, where the line has some twice."""
-    own = survey.program.access(found.alike[0])
-    extent = own.pattern[0][0] * own.pattern[0][1]
     first = found.bases[found.alike[0]]
-    if len(found.alike) == len(found.at) and found.step == extent:
-        return
-    step = found.step if len(found.alike) > 1 and found.step else extent
-    for apart in dict.fromkeys((step, extent)):
+    apart_now = {b - a for a, b in pairwise(found.bases[access] for access in found.at.values())}
+    for apart in _extents(survey, found):
+        if apart_now == {apart}:
+            return
         given = _shifted(survey, found, lambda at, base, apart=apart: first + at * apart)  # type: ignore[misc]
         if given:
             sentence = (
