@@ -146,12 +146,38 @@ def test_the_last_rounding_of_an_output_is_its_last_computation() -> None:
     assert kept in found and made not in found
 
 
-def test_a_line_that_writes_what_it_reads_is_no_last_rounding() -> None:
-    kernel = Kernel()
+def in_place(kernel: Kernel, times: int, as_loop: bool) -> list[int]:
+    """Multiply a tile in place, in a loop on the device or by so many instructions of one line."""
     tile = kernel.load(normal(8, 8))
-    made = kernel.call("tensor_scalar", dst=tile, data=tile, op0="multiply", operand0=1.3)
+    line = kernel.place()
+    made = []
+
+    def step() -> None:
+        kernel.line = line
+        made.append(kernel.call("tensor_scalar", dst=tile, data=tile, op0="multiply", operand0=1.3))
+
+    if as_loop:
+        with kernel.loop(times):
+            step()
+    else:
+        for _ in range(times):
+            step()
     kernel.store(tile)
-    assert made not in granted(kernel).exact
+    return made
+
+
+def test_of_a_line_that_writes_what_it_reads_only_the_last_instruction_is_a_last_rounding() -> None:
+    kernel = Kernel()
+    made = in_place(kernel, 3, as_loop=False)
+    program = kernel.program()
+    assert len({int(program.columns.place[at]) for at in made}) == 1
+    assert granted(kernel).exact & set(made) == {made[-1]}
+
+
+def test_in_a_loop_on_the_device_a_line_that_writes_what_it_reads_is_no_last_rounding() -> None:
+    kernel = Kernel()
+    assert not granted(kernel).exact & set(in_place(kernel, 3, as_loop=True))
+    assert not granted(kernel).exact
 
 
 # Numbers of the Program
@@ -727,7 +753,7 @@ def test_a_defect_without_a_known_cause_is_told_by_its_pattern() -> None:
     assert found.verdict == "defect" and found.causes == ()
     assert found.outputs[0].over == 16 * 64
     assert found.outputs[0].patterns
-    assert found.outputs[0].patterns[0].sentence in found.sentence
+    assert found.outputs[0].patterns[0].sentence.rstrip(".").lower() in found.sentence.lower()
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -843,12 +869,11 @@ def test_honest_chains_are_never_called_a_defect(chain: Chain) -> None:
 @given(chains(), st.data())
 def test_a_number_that_is_one_in_a_hundred_off_is_called_a_defect(chain: Chain, data: Any) -> None:
     found = diagnosed(chain)
-    assume(found is not None and any(link.numbers for link in chain.links))
+    assume(found is not None and chain.numbered)
     assert found is not None
     other, _, fine = built(moved(chain, data.draw(st.sampled_from(chain.numbered))))
     assume(fine)
     allowed = found[0].outputs[0].tolerance.allowed
-    distance = np.abs(built(moved(chain, chain.numbered[-1]))[1] - found[2])
     have = execute(other.program(), other.arguments).outputs[0].values.astype(np.float64)
     distance = np.abs(have - found[2])
     assume(float((distance / allowed).max()) > 20)

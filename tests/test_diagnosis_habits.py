@@ -90,7 +90,7 @@ def case(kernel: Callable[..., Any], meant: Callable[..., Array], *arrays: Array
     header = Header("k", "trn2", "0.6", sources=tuple(trace.places.sources))
     program = trace.builder.finish(header, tree, (Output(result.access(), None, "out"),))
     assert verify(program) == ()
-    exact = [each.astype(np.float64) if each.dtype.kind == "f" else each.astype(np.int64) for each in arrays]
+    exact = [each.astype(np.int64 if each.dtype.kind in "iu" else np.float64) for each in arrays]
     given = {buffer.id: each for buffer, each in zip(buffers, arrays, strict=True)}
     return Case(program, given, np.asarray(meant(*exact), np.float64))
 
@@ -392,6 +392,13 @@ def test_another_norm(cause: str, meant: Callable[[Array], Array]) -> None:
     assert cause in {repair.cause for repair in found}, [repair.sentence for repair in found]
 
 
+def test_a_maximum_for_a_sum() -> None:
+    def kernel(x: Any) -> Any:
+        return norm(x, op=nl.maximum)
+
+    named("reduction-operator", "with their sum", kernel, share, positive(P, N))
+
+
 # swapped operands
 
 
@@ -603,6 +610,28 @@ def test_a_parameter_applied_another_way(cause: str, words: str, meant: Callable
 def test_a_parameter_of_which_a_function_is_meant() -> None:
     found = case(normed, lambda x, gamma: share(x) * np.exp(gamma), *NORMED).hits()
     assert {repair.cause for repair in found} == {"function-missing", "parameter-function"}
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_bias_that_is_never_used(read: bool) -> None:
+    def kernel(x: Any, b: Any) -> Any:
+        if read:
+            loaded(b)
+        held = loaded(x)
+        total = tensor(nl.add, held, held)
+        return stored(activated(nl.tanh, total))
+
+    words = "b is never used: added to the result of tensor_tensor"
+    named("term-missing", words, kernel, lambda x, b: np.tanh(2 * x + b), drawn(P, N), drawn(P, N, seed=1))
+
+
+def test_a_parameter_in_a_narrow_dtype() -> None:
+    def kernel(x: Any, b: Any) -> Any:
+        return stored(tensor(nl.add, loaded(x), loaded(b)))
+
+    b = drawn(P, N, seed=1).astype(dtypes.BY_NAME["bfloat16"].storage)
+    found = case(kernel, lambda x, b: x - b, drawn(P, N), b).hits()
+    assert found[0].cause == "operand-sign" and found[0].sentence.startswith("b enters")
 
 
 def tempered(x: Any, t: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ sys.path.append(str(Path(__file__).resolve().parent / "numbers"))
 
 from kit import FILES, arguments, load, traced
 
-from nkireview.diagnosis.tolerance import SIGMAS
+from nkireview.diagnosis import diagnose
 from nkireview.isa import dtypes
-from nkireview.numbers import EDGES, numbers
+from nkireview.numbers import numbers
 from nkireview.numbers_record import NumbersRecord, OutputNumbers
 from nkireview.numerics.limits import Limits, Policy, limits_for
 
@@ -94,28 +93,18 @@ def test_a_cell_that_is_no_number_is_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "unit"), [("float32", 2.0**-23), ("bfloat16", 2.0**-7), ("float16", 2.0**-10)]
+    ("dtype", "unit", "share"),
+    [("float32", 2.0**-23, 1.0), ("float16", 2.0**-10, 1.0), ("bfloat16", 2.0**-7, 0.125)],
 )
-def test_a_histogram_counts_errors_in_units_of_the_reference(dtype: str, unit: float) -> None:
+def test_a_histogram_counts_errors_in_units_of_the_reference(dtype: str, unit: float, share: float) -> None:
     """Values from 1 to 2 have one unit; the errors are set by hand."""
     values = np.full((3, 4), 1.5).astype(dtypes.BY_NAME[dtype].storage)
-    # at most 0.5: three and zeros; then 1; up to 2; 4; 8; 16; 64; 256; beyond
-    errors = np.array([0, 0.25, -0.5, 0.75, -1.0, 1.5, -3, 5, 10, -40, 60, 300])
-    wanted = 1.5 + (errors * min(unit, 2.0**-10) if dtype != "bfloat16" else errors / 1024 * unit).reshape(
-        3, 4
-    )
-    if dtype == "bfloat16":
-        errors = errors / 1024
-    ulps = one(values, wanted).ulps
+    errors = share * np.array([0, 0.25, -0.5, 0.75, -1.0, 1.5, -3, 5, 10, -40, 60, 300])
+    ulps = one(values, 1.5 + (errors * unit).reshape(3, 4)).ulps
     assert ulps is not None
-    assert ulps.edges == EDGES
-    by_hand = [0] * (len(EDGES) + 1)
-    for error in np.abs(errors).tolist():
-        by_hand[next((at for at, edge in enumerate(EDGES) if error <= edge), len(EDGES))] += 1
+    assert ulps.edges == (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0)
+    by_hand = [3, 2, 1, 1, 1, 1, 2, 0, 1] if share == 1 else [7, 1, 1, 0, 2, 0, 1, 0, 0]
     assert list(ulps.counts) == by_hand
-    if dtype == "float32":
-        assert by_hand == [3, 2, 1, 1, 1, 1, 2, 0, 1]
-    assert sum(ulps.counts) == values.size
 
 
 def test_integers_have_neither_histogram_nor_chosen_tolerance() -> None:
@@ -146,8 +135,7 @@ def test_the_chosen_tolerance_covers_what_is_allowed_of_every_element(
 ) -> None:
     program, given, wanted = honest(name, shape, dtype)
     found = numbers(program, given, wanted, **ABOUT).outputs[0]
-    from nkireview.diagnosis import diagnose  # the same experiments give the same tolerance
-
+    # the same experiments give the same tolerance
     allowed = diagnose(program, given, wanted).outputs[0].tolerance.allowed
     assert found.verdict == "rounding" and found.chosen is not None
     size = np.sqrt(np.mean(np.square(wanted[0]), axis=1, keepdims=True))
@@ -165,7 +153,6 @@ def test_chosen_figures_have_two_digits() -> None:
     assert chosen is not None
     for figure in (chosen.rtol, chosen.atol):
         assert float(f"{figure:.1e}") == figure
-    assert SIGMAS > 1
 
 
 # What a task's own tolerance lets through
@@ -276,14 +263,10 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         recorded(copied(values), np.ones(8))
 
 
-@pytest.mark.parametrize("tight", [False, True])
-def test_a_full_record_has_platforms_routes_and_what_each_line_could_be(tight: bool) -> None:
+def test_a_full_record_has_platforms_routes_and_what_each_line_could_be() -> None:
     values = normal(16, 16)
     found = recorded(spoilt(values), values.astype(np.float64) * 3, full=True)
     names = {each.platform for each in found.platforms}
     assert {"gpu-fp32", "gpu-tf32", "gpu-fast-math", "gpu-tensor-bf16", "trn2"} <= names
     assert found.between and found.routes and found.audit
     assert any("bfloat16" in line.dtype and line.verdict for line in found.audit)
-
-
-RESULTS: Callable[..., Any] = recorded

@@ -417,7 +417,10 @@ class Runs:
             return {}
         with self.bench.clock("numbers"):
             given = self._given(trial.arguments)
-            found = self._derivation.tolerances(given, seconds=max(EXECUTIONS * self._took, RIGHT), samples=8)
+            wanted = [np.asarray(each, np.float64) for each in trial.wanted]
+            found = self._derivation.tolerances(
+                given, wanted, seconds=max(EXECUTIONS * self._took, RIGHT), samples=8
+            )
             used = {}
             for at in failed:
                 dtype = dtypes.BY_NAME[found[at].dtype]

@@ -41,6 +41,10 @@ COSTLY, GROSS = 0.1, 0.01
 """Seconds of an execution, and error as a share of the output, from which on both no noise is drawn."""
 LINES = 8
 """Lines whose roundings are looked at one by one."""
+TOLD_APART = frozenset({"eps-missing", "eps-outside-root"})
+"""Causes of which one may match where the other is true: of these the one that leaves least is named."""
+BESIDE = 64
+"""Other repairs that are passed over in search of these."""
 LATE = frozenset({"operator"})
 """Causes that name an operator and no reason: other repairs are tried first."""
 TRIES, FEW_TRIES = 64, 4
@@ -116,7 +120,9 @@ class _Diagnosis:
             self.skipped.append("what rounding explains, element by element: the difference is far beyond it")
         else:
             found, before = self.derivation.samples(self.arguments, self.seconds / 3, watch=watch)
-            tolerances = self.derivation.combined(self.arguments, exact, found, integers.found, before)
+            tolerances = self.derivation.combined(
+                self.arguments, exact, found, integers.found, before, self.wanted
+            )
         used = [
             tolerance.use(have, want)
             for have, want, tolerance in zip(self.got, self.wanted, tolerances, strict=True)
@@ -181,7 +187,8 @@ class _Diagnosis:
         if BY_NAME[name].kind != "float":
             return Tolerance(name, exact, np.zeros_like(exact), np.zeros_like(exact))
         limits = limits_for(name, self.derivation.terms[at])
-        last = limits.rtol * np.abs(exact) + limits.atol * naming.rms(exact) + limits.absolute
+        want = self.wanted[at]
+        last = limits.rtol * np.abs(want) + limits.atol * naming.rms(want) + limits.absolute
         return Tolerance(name, exact, np.zeros_like(exact), last)
 
     def _left(self) -> float:
@@ -271,7 +278,6 @@ class _Diagnosis:
 
     def _of_algorithm(self, exact: Sequence[Float64], tolerances: Sequence[Tolerance]) -> Iterator[Cause]:
         """Causes where the Program is wrong even without rounding: the first change that makes it right."""
-        tried = 0
         costly = self.once >= COSTLY
         if costly and self.reference is not None:
             # what is never read is known without an execution
@@ -281,7 +287,8 @@ class _Diagnosis:
                 return
         before = last = time.monotonic()
         best: tuple[float, Repair] | None = None
-        for repair in self._repairs():
+        beside = 0
+        for tried, repair in enumerate(self._repairs()):
             if best is not None and (repair.cause, repair.instruction) != (
                 best[1].cause,
                 best[1].instruction,
@@ -292,7 +299,6 @@ class _Diagnosis:
             if tried and self._left() < last:
                 self.skipped.append(f"repairs after the first {tried}, for want of time")
                 break
-            tried += 1
             try:
                 left = self._repaired(repair, tolerances)
             except MEANINGLESS as error:
@@ -386,3 +392,10 @@ class _Diagnosis:
             patterns=shown,
             values=have,
         )
+
+
+def _alike(repair: Repair, best: Repair) -> bool:
+    """True where a repair says the same of the same place with another number, or what is hard to tell from it."""
+    if {repair.cause, best.cause} <= TOLD_APART:
+        return True
+    return (repair.cause, repair.instruction) == (best.cause, best.instruction)

@@ -25,7 +25,7 @@ from nkireview.program.storage import READS, WRITES
 
 FEW = 4
 """Additions from which on a sum kept in few digits is not granted: `checks.precision.FEW`."""
-SAMPLED = 16
+SAMPLED = 64
 """Instructions of one line that are followed to see what they copy."""
 AROUND = 32
 """Instructions before a store that are asked whether they scale it."""
@@ -138,7 +138,7 @@ def last_roundings(flow: Dataflow) -> Iterator[int]:
     place = np.asarray(flow.held.place)
     owner = np.repeat(np.arange(len(program)), np.diff(columns.operand_at))
     writes = (np.asarray(flow.held.use) & WRITES) != 0
-    lines: set[tuple[int, int, str]] = set()
+    found: set[int] = set()
     for output in program.outputs:
         home = int(flow.held.of_buffer[columns.access_buffer[output.access]])
         dtype = program.access(output.access).dtype
@@ -147,17 +147,22 @@ def last_roundings(flow: Dataflow) -> Iterator[int]:
             line = int(columns.place[index])
             seen[line] += 1
             if seen[line] <= SAMPLED or line < 0:
-                for slot in _origins(flow, Slot(index, "dst"), dtype, DEPTH):
-                    at = slot.instruction
-                    lines.add((int(columns.place[at]), int(columns.opcode[at]), slot.operand))
-    at_line = {(line, opcode) for line, opcode, _ in lines}
+                origins = _origins(flow, Slot(index, "dst"), dtype, DEPTH)
+                found.update(slot.instruction for slot in origins)
+    lines = {(int(columns.place[at]), int(columns.opcode[at])) for at in found}
     for index, key in enumerate(zip(columns.place.tolist(), columns.opcode.tolist(), strict=True)):
-        if key in at_line and not _in_place(program, index):
+        kept = not _looped(program, index) if index in found else not _in_place(program, index)
+        if key in lines and (kept or not _in_place(program, index)):
             yield index
 
 
+def _looped(program: Program, index: int) -> bool:
+    """True inside of a device-side loop, where what writes what it reads rounds at each trip."""
+    return any(loop.start <= index < loop.stop for loop in program.loops)
+
+
 def _in_place(program: Program, index: int) -> bool:
-    """True where an instruction writes what it reads: its store may be followed by another of the same line."""
+    """True where an instruction writes what it reads: another of the same line may follow and round again."""
     call = program.instruction(index)
     written = call.operands.get("dst")
     return any(

@@ -91,5 +91,6 @@ class Diagnosis:
         if self.causes:
             return self.causes[0].sentence
         worst = max(self.outputs, key=lambda output: output.use)
-        shown = worst.patterns[0].sentence if worst.patterns else "without a pattern that is known"
+        shown = worst.patterns[0].sentence.rstrip(".") if worst.patterns else "in no pattern that is known"
+        shown = shown[:1].lower() + shown[1:]
         return f"output {worst.name} is wrong in {worst.over:,} of {worst.elements:,} elements: {shown}"

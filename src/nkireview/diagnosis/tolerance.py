@@ -146,17 +146,23 @@ class Derivation:
         return Noise(self.kinds, self.of, self.granted, seed, THINNED if many else 1)
 
     def tolerances(
-        self, arguments: Mapping[int, Array], *, seconds: float = math.inf, samples: int = SAMPLES
+        self,
+        arguments: Mapping[int, Array],
+        wanted: Sequence[Float64] | None = None,
+        *,
+        seconds: float = math.inf,
+        samples: int = SAMPLES,
     ) -> tuple[Tolerance, ...]:
         """For each output what rounding explains on these arguments.
 
-        arguments: an array in storage dtype for each parameter buffer. seconds: no further sample is begun that would
+        arguments: an array in storage dtype for each parameter buffer. wanted: what the outputs should be; where they
+        are larger than that, their roundings are taken to be those of what they should be. seconds: no further sample is begun that would
         not end in time, but for the first. samples: how many are taken at most.
         """
         before = Integers(self.kinds, self.of)
         exact = self.run(arguments, before)
         found, integers = self.samples(arguments, seconds, samples)
-        return self.combined(arguments, exact, found, before.found, integers)
+        return self.combined(arguments, exact, found, before.found, integers, wanted)
 
     def samples(
         self,
@@ -186,6 +192,7 @@ class Derivation:
         samples: Sequence[Sequence[Float64]],
         before: Mapping[int, Float64],
         integers: Sequence[Mapping[int, Float64]],
+        wanted: Sequence[Float64] | None = None,
     ) -> tuple[Tolerance, ...]:
         """The tolerances from an exact run and samples of the noise, with what became integers in each."""
         with np.errstate(invalid="ignore", over="ignore"):  # infinities from themselves
@@ -197,7 +204,7 @@ class Derivation:
             ]
             spreads = self._stable(arguments, exact, spreads)
             return tuple(
-                self._tolerance(at, exact[at], spreads[at], flips[at])
+                self._tolerance(at, exact[at], spreads[at], flips[at], None if wanted is None else wanted[at])
                 for at in range(len(self.program.outputs))
             )
 
@@ -260,11 +267,16 @@ class Derivation:
             found[buffer] = wide * (1 + RMS * self.roundoff * generator.standard_normal(wide.shape))
         return found
 
-    def _tolerance(self, at: int, exact: Float64, spread: Float64, flips: Float64) -> Tolerance:
+    def _tolerance(
+        self, at: int, exact: Float64, spread: Float64, flips: Float64, wanted: Float64 | None
+    ) -> Tolerance:
         dtype = dtypes.BY_NAME[self.program.access(self.program.outputs[at].access).dtype]
         if dtype.kind != "float":
             return Tolerance(dtype.name, exact, np.zeros_like(exact), flips)
         size = _size(exact)
+        if wanted is not None:
+            spread = spread * _smaller(wanted, size)
+            size = _size(wanted)
         spread = spread + SMALLEST / SIGMAS * size
         size += SIGMAS * spread
         size += flips
@@ -341,6 +353,16 @@ def _spread(exact: Float64, samples: Sequence[Float64]) -> Float64:
         total += _squares(sample - exact)
     total /= max(len(samples), 1)
     return np.asarray(np.sqrt(_pooled(total, _size(exact), len(samples))))
+
+
+def _smaller(wanted: Float64, size: Float64) -> Float64:
+    """For each element how many times smaller its row should be than it is; at most 1."""
+    should, have = (
+        np.sqrt(np.mean(np.square(as_rows(each)), axis=1, keepdims=True)) for each in (_size(wanted), size)
+    )
+    share = np.divide(should, have, out=np.ones_like(have), where=have > 0)
+    found = np.broadcast_to(np.minimum(share, 1.0), as_rows(size).shape)
+    return np.asarray(found.reshape(size.shape))
 
 
 def _size(values: Float64) -> Float64:

@@ -1,9 +1,11 @@
 """Dequantised int4 matmul whose high nibble is rounded to the nearest integer where it must be floored.
 
 True cause: `defective` unpacks the high nibble as byte * (1/16) stored to an integer tile
-(``nisa.tensor_scalar(dst=high, data=packed, op0=nl.multiply, operand0=0.0625)``); the store rounds to nearest even where
-C's ``byte / 16`` truncates, so every odd output channel whose partner nibble is over 8 gets a weight one step too high.
-M23, M24. Shapes are (K, N, M); two 4-bit weights of columns 2j (low) and 2j + 1 (high) lie in a byte.
+(``nisa.tensor_scalar(dst=high, data=byte, op0=nl.multiply, operand0=0.0625)``); the store rounds to nearest even where
+C's ``byte / 16`` truncates, so about half the weights of the odd output channels, those whose low nibble is over 8,
+come out one step too high. M23, M24.
+
+Shapes are (K, N, M); a byte holds the 4-bit weights of columns 2j (low) and 2j + 1 (high).
 """
 
 import ml_dtypes
@@ -12,13 +14,13 @@ import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 
-PAIR = dict(
-    id="b11",
-    cause="int4-high-nibble-rounded",
-    also=("cast-rounds-instead-of-truncating", "integer-division-rounded", "truncation-lost"),
-    dtypes=("float32", "bfloat16", "float16"),
-    shapes=((256, 128, 128), (384, 64, 192), (300, 200, 130)),
-)
+PAIR = {
+    "id": "b11",
+    "cause": "int4-high-nibble-rounded",
+    "also": ("cast-rounds-instead-of-truncating", "integer-division-rounded", "truncation-lost"),
+    "dtypes": ("float32", "bfloat16", "float16"),
+    "shapes": ((256, 128, 128), (128, 256, 192), (300, 200, 130)),
+}
 
 
 @nki.jit

@@ -1,9 +1,12 @@
 """Attention whose maximum shift is not multiplied by the softmax scale.
 
-True cause: `defective` gives the exponential the unscaled row maximum as its bias
-(``nisa.activation(dst=p, op=nl.exp, data=s, bias=shift, scale=sm_scale)`` computes exp(scale * s - max(s)) where
-exp(scale * (s - max(s))) is meant): rows of a large maximum underflow, their sum is 0 or a few subnormal numbers, and the
-division gives NaN or noise, while rows of small scores stay right. M20, M21. Shapes are (queries, keys, head dimension).
+True cause: `defective` gives the exponential the unscaled row maximum as its bias: its
+``nisa.activation(dst=p, op=nl.exp, data=s, bias=shift, scale=sm_scale)`` computes exp(scale * s - max(s)) where
+exp(scale * (s - max(s))) is meant, for the line that multiplies ``shift`` by ``sm_scale`` is missing. In rows of a
+large maximum every exponential underflows, the sum is 0 and 0 * (1 / 0) is NaN; in rows of smaller scores the common
+factor exp((scale - 1) * max(s)) cancels and the weights stay right. M20, M21.
+
+Shapes are (queries, keys, head dimension).
 """
 
 import ml_dtypes
@@ -12,13 +15,13 @@ import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 
-PAIR = dict(
-    id="b12",
-    cause="softmax-shift-not-scaled",
-    also=("max-shift-not-scaled", "exp-underflow", "softmax-underflow"),
-    dtypes=("float32", "bfloat16", "float16"),
-    shapes=((128, 256, 64), (256, 384, 32), (300, 200, 64)),
-)
+PAIR = {
+    "id": "b12",
+    "cause": "softmax-shift-not-scaled",
+    "also": ("max-shift-not-scaled", "shift-without-scale", "exp-underflow"),
+    "dtypes": ("float32", "bfloat16", "float16"),
+    "shapes": ((128, 256, 64), (256, 384, 32), (300, 200, 64)),
+}
 
 
 @nki.jit
@@ -108,7 +111,7 @@ def inputs(shape, dtype, seed):
     queries, keys, dim = shape
     draw = np.random.default_rng(seed)
     stored = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
-    sizes = np.linspace(0.5, 10.0, queries)  # queries of small scores and of large ones
+    sizes = np.linspace(0.5, 48.0 / dim**0.5, queries)  # queries of small scores and of large ones
     q_t = (draw.standard_normal((dim, queries)) * draw.permutation(sizes)).astype(stored)
     k_t = draw.standard_normal((dim, keys)).astype(stored)
     return [q_t, k_t, draw.standard_normal((keys, dim)).astype(stored)]

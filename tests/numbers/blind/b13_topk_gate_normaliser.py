@@ -1,9 +1,10 @@
 """Top-4 expert gating whose weights are divided by the sum over all experts and not over the four chosen ones.
 
-True cause: `defective` sums the exponentials before the unchosen experts are set to 0
-(``nisa.tensor_reduce(dst=norm, op=nl.add, data=e, ...)`` stands before the multiplication with the mask), so that the four
-weights of a token are its softmax probabilities and do not add up to 1. Shapes are (tokens, experts); the logits of a
-token are distinct.
+True cause: `defective` sums the exponentials before those of the experts not chosen are set to 0 (its
+``nisa.tensor_reduce(dst=norm, op=nl.add, data=e, ...)`` stands before the multiplication by ``chosen``), so that the
+four weights of a token are its softmax probabilities and do not add up to 1.
+
+Shapes are (tokens, experts); the logits of a token are distinct.
 """
 
 import ml_dtypes
@@ -12,13 +13,13 @@ import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 
-PAIR = dict(
-    id="b13",
-    cause="topk-weights-not-renormalised",
-    also=("sum-before-mask", "normaliser-over-all-experts", "reduction-over-unmasked"),
-    dtypes=("float32", "bfloat16", "float16"),
-    shapes=((128, 16), (256, 64), (300, 40)),
-)
+PAIR = {
+    "id": "b13",
+    "cause": "topk-weights-not-renormalised",
+    "also": ("sum-before-mask", "normaliser-over-all-experts", "reduction-over-unmasked"),
+    "dtypes": ("float32", "bfloat16", "float16"),
+    "shapes": ((128, 16), (256, 64), (300, 40)),
+}
 
 TOP = 4
 

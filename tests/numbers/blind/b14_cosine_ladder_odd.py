@@ -2,7 +2,9 @@
 
 True cause: `defective` adds the upper half of a row onto the lower one as a warp shuffle does
 (``half = width // 2`` and ``data1=t[:, 0:half], data2=t[:, half : 2 * half]`` in ``_halved``): where the width is odd,
-column ``width - 1`` is in neither half and its part of the sum is lost. M04. Shapes are (rows, columns), no power of two.
+column ``width - 1`` is in neither half and its part of the three sums is lost. M04.
+
+Shapes are (rows, columns); no width is a power of two.
 """
 
 import ml_dtypes
@@ -11,13 +13,13 @@ import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 
-PAIR = dict(
-    id="b14",
-    cause="halving-ladder-drops-odd-column",
-    also=("reduction-drops-elements", "tree-reduction-tail-lost", "partial-sum"),
-    dtypes=("float32", "bfloat16", "float16"),
-    shapes=((128, 200), (256, 96), (300, 1000)),
-)
+PAIR = {
+    "id": "b14",
+    "cause": "halving-ladder-drops-odd-column",
+    "also": ("reduction-drops-elements", "tree-reduction-tail-lost", "partial-sum"),
+    "dtypes": ("float32", "bfloat16", "float16"),
+    "shapes": ((128, 200), (256, 96), (300, 1000)),
+}
 
 
 def _folded(t, width):

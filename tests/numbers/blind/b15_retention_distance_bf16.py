@@ -1,9 +1,11 @@
-"""Retention scores whose decay is taken from a distance held in bfloat16.
+"""Retention weights of an earlier block of keys whose decay is taken from a distance held in bfloat16.
 
 True cause: `defective` writes the distances between query and key to a bfloat16 tile
-(``distance = nl.ndarray((r, keys), dtype=nl.bfloat16, ...)``, filled by ``nisa.iota``), whatever the dtype of the scores:
-integers above 256 are rounded to a multiple of 2 or 4 before gamma ** distance, so far keys decay by a step too much or
-too little. M25. Shapes are (queries, keys); the queries are the last ones of the sequence.
+(``distance = nl.ndarray((r, keys), dtype=nl.bfloat16, ...)``, filled by ``nisa.iota``), whatever the dtype of the
+scores: integers above 512 are rounded to a multiple of 4, above 1024 of 8, before gamma ** distance, so neighbouring
+keys get the same decay, some too much and some too little. M25.
+
+Shapes are (queries, keys); the block ended GAP positions before the first query.
 """
 
 import ml_dtypes
@@ -12,15 +14,16 @@ import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 
-PAIR = dict(
-    id="b15",
-    cause="position-in-bf16",
-    also=("index-in-bf16", "distance-rounded-to-bf16", "integer-rounded-in-bf16"),
-    dtypes=("float32", "bfloat16", "float16"),
-    shapes=((128, 512), (256, 1024), (300, 700)),
-)
+PAIR = {
+    "id": "b15",
+    "cause": "position-in-bf16",
+    "also": ("index-in-bf16", "distance-rounded-to-bf16", "integer-rounded-in-bf16"),
+    "dtypes": ("float32", "bfloat16", "float16"),
+    "shapes": ((128, 512), (256, 1024), (300, 700)),
+}
 
-LOG_GAMMA = float(np.log1p(-(2.0**-8)))
+GAP = 512
+LOG_GAMMA = float(np.log1p(-(2.0**-5)))
 
 
 @nki.jit
@@ -29,27 +32,20 @@ def honest(scores):
     out = nl.ndarray((queries, keys), dtype=scores.dtype, buffer=nl.shared_hbm)
     for r0 in range(0, queries, 128):
         r = min(128, queries - r0)
-        first = keys - queries + r0
         s = nl.ndarray((r, keys), dtype=scores.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=s, src=scores[r0 : r0 + r, :])
         distance = nl.ndarray((r, keys), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.iota(dst=distance, pattern=[[-1, keys]], offset=first, channel_multiplier=1)
-        nisa.tensor_scalar(dst=distance, data=distance, op0=nl.maximum, operand0=0.0)
+        nisa.iota(dst=distance, pattern=[[-1, keys]], offset=GAP + keys + r0, channel_multiplier=1)
         decay = nl.ndarray((r, keys), dtype=nl.float32, buffer=nl.sbuf)
         nisa.activation(dst=decay, op=nl.exp, data=distance, scale=LOG_GAMMA)
-        y = nl.ndarray((r, keys), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_tensor(dst=y, data1=s, data2=decay, op=nl.multiply)
-        stored = nl.ndarray((r, keys), dtype=scores.dtype, buffer=nl.sbuf)
-        nisa.affine_select(
-            dst=stored,
-            pattern=[[-1, keys]],
-            offset=first,
-            channel_multiplier=1,
-            on_true_tile=y,
-            on_false_value=0.0,
-            cmp_op=nl.greater_equal,
+        norm = nl.ndarray((r, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=norm, op=nl.add, data=decay, axis=(1,), keepdims=True)
+        nisa.reciprocal(dst=norm, data=norm)
+        y = nl.ndarray((r, keys), dtype=scores.dtype, buffer=nl.sbuf)
+        nisa.scalar_tensor_tensor(
+            dst=y, data=decay, op0=nl.multiply, operand0=norm, op1=nl.multiply, operand1=s
         )
-        nisa.dma_copy(dst=out[r0 : r0 + r, :], src=stored)
+        nisa.dma_copy(dst=out[r0 : r0 + r, :], src=y)
     return out
 
 
@@ -59,27 +55,20 @@ def defective(scores):
     out = nl.ndarray((queries, keys), dtype=scores.dtype, buffer=nl.shared_hbm)
     for r0 in range(0, queries, 128):
         r = min(128, queries - r0)
-        first = keys - queries + r0
         s = nl.ndarray((r, keys), dtype=scores.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=s, src=scores[r0 : r0 + r, :])
         distance = nl.ndarray((r, keys), dtype=nl.bfloat16, buffer=nl.sbuf)
-        nisa.iota(dst=distance, pattern=[[-1, keys]], offset=first, channel_multiplier=1)
-        nisa.tensor_scalar(dst=distance, data=distance, op0=nl.maximum, operand0=0.0)
+        nisa.iota(dst=distance, pattern=[[-1, keys]], offset=GAP + keys + r0, channel_multiplier=1)
         decay = nl.ndarray((r, keys), dtype=nl.float32, buffer=nl.sbuf)
         nisa.activation(dst=decay, op=nl.exp, data=distance, scale=LOG_GAMMA)
-        y = nl.ndarray((r, keys), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_tensor(dst=y, data1=s, data2=decay, op=nl.multiply)
-        stored = nl.ndarray((r, keys), dtype=scores.dtype, buffer=nl.sbuf)
-        nisa.affine_select(
-            dst=stored,
-            pattern=[[-1, keys]],
-            offset=first,
-            channel_multiplier=1,
-            on_true_tile=y,
-            on_false_value=0.0,
-            cmp_op=nl.greater_equal,
+        norm = nl.ndarray((r, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=norm, op=nl.add, data=decay, axis=(1,), keepdims=True)
+        nisa.reciprocal(dst=norm, data=norm)
+        y = nl.ndarray((r, keys), dtype=scores.dtype, buffer=nl.sbuf)
+        nisa.scalar_tensor_tensor(
+            dst=y, data=decay, op0=nl.multiply, operand0=norm, op1=nl.multiply, operand1=s
         )
-        nisa.dma_copy(dst=out[r0 : r0 + r, :], src=stored)
+        nisa.dma_copy(dst=out[r0 : r0 + r, :], src=y)
     return out
 
 
@@ -91,6 +80,6 @@ def inputs(shape, dtype, seed):
 
 def reference(scores):
     queries, keys = scores.shape
-    distance = keys - queries + np.arange(queries)[:, None] - np.arange(keys)[None, :]
-    decay = np.where(distance >= 0, np.exp(LOG_GAMMA * np.maximum(distance, 0)), 0.0)
-    return scores.astype(np.float64) * decay
+    distance = GAP + keys + np.arange(queries)[:, None] - np.arange(keys)[None, :]
+    decay = np.exp(LOG_GAMMA * distance)
+    return scores.astype(np.float64) * decay / decay.sum(-1, keepdims=True)

@@ -1,12 +1,11 @@
 """Attention of one head: 128 queries on the partitions, keys in tiles of 128; P is transposed before P V."""
 
-import numpy as np
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
+import numpy as np
 
-PAIR = dict(id="attention", cause="", dtypes=["float32", "bfloat16"], shapes=[(64, 256), (128, 512)])
+PAIR = {"id": "attention", "cause": "", "dtypes": ["float32", "bfloat16"], "shapes": [(64, 256), (128, 512)]}
 
 
 @nki.jit

@@ -1,12 +1,16 @@
 """A product of two large matrices: tiles of 128 by 512, the stationary operand given with K first."""
 
-import numpy as np
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
+import numpy as np
 
-PAIR = dict(id="large-matmul", cause="input-part-unused", dtypes=["float32"], shapes=[(2048, 2048, 2048)])
+PAIR = {
+    "id": "large-matmul",
+    "cause": "input-part-unused",
+    "dtypes": ["float32"],
+    "shapes": [(2048, 2048, 2048)],
+}
 
 
 def product(a, b, depth):

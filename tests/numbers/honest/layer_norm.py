@@ -1,12 +1,16 @@
 """Layer norm of the rows, in two passes."""
 
-import numpy as np
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
+import numpy as np
 
-PAIR = dict(id="layer-norm", cause="", dtypes=["float32", "bfloat16"], shapes=[(128, 512), (64, 1024)])
+PAIR = {
+    "id": "layer-norm",
+    "cause": "",
+    "dtypes": ["float32", "bfloat16"],
+    "shapes": [(128, 512), (64, 1024)],
+}
 EPS = 1e-5
 
 

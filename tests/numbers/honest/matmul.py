@@ -1,12 +1,16 @@
 """A product of two matrices: K on the partitions, in tiles of 128, accumulated in PSUM."""
 
-import numpy as np
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
+import numpy as np
 
-PAIR = dict(id="matmul", cause="", dtypes=["float32", "bfloat16"], shapes=[(64, 16, 32), (1024, 32, 64)])
+PAIR = {
+    "id": "matmul",
+    "cause": "",
+    "dtypes": ["float32", "bfloat16"],
+    "shapes": [(64, 16, 32), (1024, 32, 64)],
+}
 
 
 @nki.jit

@@ -1,17 +1,16 @@
 """Softmax over the rows of a tile."""
 
-import numpy as np
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
+import numpy as np
 
-PAIR = dict(id="softmax", cause="", dtypes=["float32", "bfloat16"], shapes=[(128, 512), (64, 1024)])
+PAIR = {"id": "softmax", "cause": "", "dtypes": ["float32", "bfloat16"], "shapes": [(128, 512), (64, 1024)]}
 
 
 @nki.jit
 def honest(x):
-    rows, columns = x.shape
+    rows, _columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     given = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=given, src=x)

@@ -48,6 +48,7 @@ FAMILIES: tuple[tuple[int, int, Callable[[Survey], Iterator[Repair]]], ...] = (
     (8, 3, functions.missing),
     (5, 7, bounds.moved),
     (4, 6, functions.extra),
+    (4, 4, inputs.unread),
     (6, 6, inputs.missing),
     (8, 19, functions.missing_inside),
     (5, 10, bounds.missing),

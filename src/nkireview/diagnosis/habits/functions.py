@@ -17,7 +17,7 @@ from nkireview.diagnosis.repair import Repair
 from nkireview.isa import act
 from nkireview.isa.enums import Memory
 
-MISSING, EXTRA, BASE = "function-missing", "function-extra", "log-base"
+MISSING, EXTRA, BASE, REDUCTION = "function-missing", "function-extra", "log-base", "reduction-operator"
 Function = Callable[[Values], Values]
 
 
@@ -87,6 +87,10 @@ def around_reductions(survey: Survey) -> Iterator[Repair]:
     found = [(line, taken) for line in survey.lines if (taken := reduced(line)) is not None]
     for line, (result, op) in found[:SITES]:
         if line.opcode == "tensor_reduce":
+            # the other ones are tried among the operators that are taken for one another
+            if op != "add":
+                sentence = f"tensor_reduce takes {op} of its data: with their sum the output matches"
+                yield from line.repair(REDUCTION, sentence, line.edits(having("op", "add")))
             for name in TAKEN[op]:
                 sentence = (
                     f"tensor_reduce takes {op} of its data as they are: of their {name} the output matches"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from types import MappingProxyType
 
@@ -13,7 +14,7 @@ from nkireview.diagnosis.algebra.hooks import Running, Values, after, before
 from nkireview.diagnosis.algebra.lines import Line, having
 from nkireview.diagnosis.algebra.numbers import all_numbers, shown
 from nkireview.diagnosis.flows.acting import Acting, Float64, operand, values, write
-from nkireview.diagnosis.habits.functions import rescaled
+from nkireview.diagnosis.habits.functions import inner_lines, rescaled
 from nkireview.diagnosis.habits.rewriting import Final, positions
 from nkireview.diagnosis.habits.survey import Parameter, Survey
 from nkireview.diagnosis.repair import Repair
@@ -184,6 +185,25 @@ def missing(survey: Survey) -> Iterator[Repair]:
                 yield survey.repair(MISSING, sentence, output.first, Final([output], change))
 
 
+def unread(survey: Survey) -> Iterator[Repair]:
+    """Parameters that nothing reads once they are loaded: added to, or multiplied with, what a line makes."""
+    for one in survey.floats[:FEW]:
+        if any(survey.flow.readers(Slot(index, name)) for index, name in one.loads.items()):
+            continue
+        for line in inner_lines(survey)[:FEW]:
+            whole = _along(survey, one, line.call.counts("dst"))
+            if whole is None:
+                continue
+            for verb, change in (("added to", _plus(whole)), ("multiplied with", _by(whole))):
+                sentence = f"{one.path} is never used: {verb} the result of {line.opcode} the output matches"
+                around = after(line.instructions, "dst", _where_fits(change, whole.shape))
+                yield from line.repair(MISSING, sentence, None, around)
+
+
+def _where_fits(change: Callable[[Values], Values], shape: tuple[int, ...]) -> Callable[[Values], Values]:
+    return lambda found: change(found) if found.shape == shape else found
+
+
 def orders(survey: Survey) -> Iterator[Repair]:
     """Terms that are added before, where after all else is meant, and the other way round."""
     for line in survey.lines:
@@ -247,19 +267,20 @@ def _parameter(survey: Survey, slot: Slot) -> Parameter | None:
 
 def _along(survey: Survey, one: Parameter, shape: tuple[int, ...]) -> Float64 | None:
     """A parameter spread over a shape, along its last axis or its first one; None where it does not fit."""
-    held = dtypes.widened(survey.arguments[one.buffer], one.kind, np.float64)
-    sizes = tuple(size for size in held.shape if size > 1)
-    if held.size > int(np.prod(shape)):
+    count, own = math.prod(shape), math.prod(one.shape)
+    if one.shape == shape:
+        return np.asarray(_wide(survey, one))
+    if not shape or own >= count or own != max(one.shape, default=1):
         return None
-    if held.size == int(np.prod(shape)):
-        return np.array(held.reshape(shape)) if held.shape == shape else None
-    if len(sizes) > 1 or not shape:
-        return None
-    if held.size in (1, shape[-1]):
-        return np.array(np.broadcast_to(held.reshape(-1), shape))
-    if held.size == shape[0]:
-        return np.array(np.broadcast_to(held.reshape(-1, *(1,) * (len(shape) - 1)), shape))
+    if own in (1, shape[-1]):
+        return np.broadcast_to(_wide(survey, one).reshape(-1), shape)
+    if own == shape[0]:
+        return np.broadcast_to(_wide(survey, one).reshape(-1, *(1,) * (len(shape) - 1)), shape)
     return None
+
+
+def _wide(survey: Survey, one: Parameter) -> Float64:
+    return np.asarray(dtypes.widened(survey.arguments[one.buffer], one.kind, np.float64))
 
 
 def _plus(whole: Float64) -> Callable[[Float64], Float64]:

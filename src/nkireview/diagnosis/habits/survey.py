@@ -215,15 +215,9 @@ class Survey:
         return Repair(cause, said, instruction, program or self.program, around, arguments or {})
 
     def given(self, cause: str, sentence: str, one: Parameter, change: Callable[[Values], Values]) -> Repair:
-        """The repair by another argument: what `change` makes of its values as float64."""
-        held = self.arguments[one.buffer]
-        values = (
-            held.astype(np.int64) if one.kind.kind != "float" else dtypes.widened(held, one.kind, np.float64)
-        )
-        made = change(values)
-        stored = dtypes.rounded(made, one.kind) if one.kind.kind == "float" else made.astype(held.dtype)
-        first = min(one.loads, default=-1)
-        return self.repair(cause, sentence, first, arguments={one.buffer: np.ascontiguousarray(stored)})
+        """The repair by another argument: what `change` makes of it, in its dtype."""
+        made = {one.buffer: np.ascontiguousarray(change(self.arguments[one.buffer]))}
+        return self.repair(cause, sentence, min(one.loads, default=-1), arguments=made)
 
     def _copies(self, instruction: int) -> bool:
         """True for a plain copy by DMA."""

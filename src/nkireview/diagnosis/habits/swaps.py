@@ -16,7 +16,7 @@ from nkireview.diagnosis.habits.rewriting import Final, rewired
 from nkireview.diagnosis.habits.survey import Survey, like
 from nkireview.diagnosis.repair import Repair
 from nkireview.execute import Core, Operands, Step
-from nkireview.isa import act, dtypes
+from nkireview.isa import act
 
 CAUSE = "operands-swapped"
 GATES = frozenset(
@@ -227,7 +227,7 @@ def pairs(survey: Survey) -> Iterator[Repair]:
     for have, meant, into, back in said:
         sentence = f"along the last axis the kernel pairs {have}: paired {meant} the output matches"
         for chosen in ([through] if len(through) > 1 else []) + [[one] for one in through[:SPLIT_FEW]]:
-            given = {one.buffer: _given(survey, one.buffer, into) for one in chosen}
+            given = {one.buffer: np.ascontiguousarray(into(survey.arguments[one.buffer])) for one in chosen}
             what = " and ".join(one.path for one in chosen[:3])
             yield survey.repair(
                 CAUSE,
@@ -246,13 +246,6 @@ def pairs(survey: Survey) -> Iterator[Repair]:
                     f"{one.path} is read as {said_of} along its last axis: the other way the output matches"
                 )
                 yield survey.given(CAUSE, sentence, one, change)
-
-
-def _given(survey: Survey, buffer: int, change: Callable[[Values], Values]) -> Values:
-    held = survey.arguments[buffer]
-    kind = dtypes.BY_NAME[survey.program.buffer(buffer).dtype]
-    made = change(dtypes.widened(held, kind, np.float64))
-    return np.ascontiguousarray(dtypes.rounded(made, kind))
 
 
 def outputs(survey: Survey) -> Iterator[Repair]:
