@@ -230,6 +230,22 @@ def test_a_memset_is_granted_the_digits_of_the_kernels_own_arguments(dtype: str)
     assert found.verdict == ("rounding" if dtype == "bfloat16" else "defect")
 
 
+@pytest.mark.parametrize("name", ["minimum", "maximum"])
+def test_a_bound_is_held_in_the_dtype_of_the_tile_that_it_is_stored_in(name: str) -> None:
+    """Nearly all elements are the bound, of which bf16 makes another number in one store."""
+    bound = -3.14 if name == "minimum" else 3.14
+    values = normal(16, 32, dtype=BF16)
+    kernel = Kernel()
+    narrow = kernel.sbuf(16, 32, dtype="bfloat16")
+    kernel.call("tensor_scalar", dst=narrow, data=kernel.load(values), op0=name, operand0=bound)
+    result, _ = scaled(kernel, narrow, 1.3)
+    kernel.store(result)
+    exact = values.astype(np.float64)
+    wanted = 1.3 * (np.minimum(exact, bound) if name == "minimum" else np.maximum(exact, bound))
+    assert asked(kernel, wanted).verdict == "rounding"
+    assert asked(kernel, wanted * 1.02).verdict == "defect"
+
+
 def test_a_program_whose_numbers_are_whole_is_held_as_it_is() -> None:
     kernel = Kernel()
     tile, _ = scaled(kernel, kernel.load(normal(8, 8)), 0.375)

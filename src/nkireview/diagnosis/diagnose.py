@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.checks.dataflow import Dataflow
-from nkireview.diagnosis import algebra, flows, naming
+from nkireview.diagnosis import algebra, flows, habits, naming
 from nkireview.diagnosis.costs import Cost, costs, lines
 from nkireview.diagnosis.model import Cause, Diagnosis, LineCost, OutputDiagnosis
 from nkireview.diagnosis.repair import Repair
@@ -41,12 +41,16 @@ COSTLY, GROSS = 0.1, 0.01
 """Seconds of an execution, and error as a share of the output, from which on both no noise is drawn."""
 LINES = 8
 """Lines whose roundings are looked at one by one."""
+VAGUE = frozenset({"division-by-zero", "not-finite"})
+"""Causes that say where NaN or infinity begins and not why: changes of the run as stored may tell more."""
+STORED = 64
+"""Changes that are tried on it."""
 TOLD_APART = frozenset({"eps-missing", "eps-outside-root"})
 """Causes of which one may match where the other is true: of these the one that leaves least is named."""
 BESIDE = 64
 """Other repairs that are passed over in search of these."""
-LATE = frozenset({"operator"})
-"""Causes that name an operator and no reason: other repairs are tried first."""
+LATE = frozenset({"operator", "parameter-function", "term-missing", "clamp-missing"})
+"""Causes that say what differs and no reason: other repairs are tried first."""
 TRIES, FEW_TRIES = 64, 4
 """Calls of the reference for parts of inputs; fewer where an execution takes long."""
 DEAREST = 0.5
@@ -139,7 +143,7 @@ class _Diagnosis:
             ):
                 deviation, grown = self._shadowed(exact_digest, digests)
                 spent = self._costs(exact, tolerances)
-                causes = list(self._of_rounding(deviation, spent, cancelling.factors, right))
+                causes = list(self._of_rounding(deviation, spent, cancelling.factors, right, tolerances))
             else:
                 causes = list(self._of_algorithm(exact, tolerances))
         outputs = tuple(self._output(at, used[at], tolerances[at], bool(causes)) for at in range(len(used)))
@@ -238,12 +242,14 @@ class _Diagnosis:
         spent: Sequence[Cost],
         factors: Mapping[int, float],
         right: Sequence[bool],
+        tolerances: Sequence[Tolerance],
     ) -> Iterator[Cause]:
         """Causes where the Program is right without rounding."""
         program = self.program
         lost = self._lost()
         if lost is not None:
-            yield lost
+            found = self._repaired_as_stored(tolerances) if lost.name in VAGUE else None
+            yield lost if found is None else found
             return
         wrong = [at for at, fine in enumerate(right) if not fine]
         last = self.derivation.granted.exact
@@ -276,6 +282,23 @@ class _Diagnosis:
                 return naming.not_finite(self.program, instruction, value, largest)
         return None
 
+    def _repaired_as_stored(self, tolerances: Sequence[Tolerance]) -> Cause | None:
+        """A change with which the Program, rounded as it is, is right."""
+        for repair in islice(self._repairs(), STORED):
+            if self._left() < 0:
+                self.skipped.append("changes of the run as stored, for want of time")
+                return None
+            given = {**self.arguments, **repair.arguments}
+            found = execute(repair.program, given, around=repair.around).outputs
+            have = [self._numbers(at, output.values) for at, output in enumerate(found)]
+            if all(
+                tolerance.holds(one, want)
+                for one, want, tolerance in zip(have, self.wanted, tolerances, strict=True)
+            ):
+                line = naming.line_of(self.program, repair.instruction)
+                return Cause(repair.cause, repair.sentence, line, "repair")
+        return None
+
     def _of_algorithm(self, exact: Sequence[Float64], tolerances: Sequence[Tolerance]) -> Iterator[Cause]:
         """Causes where the Program is wrong even without rounding: the first change that makes it right."""
         costly = self.once >= COSTLY
@@ -289,11 +312,11 @@ class _Diagnosis:
         best: tuple[float, Repair] | None = None
         beside = 0
         for tried, repair in enumerate(self._repairs()):
-            if best is not None and (repair.cause, repair.instruction) != (
-                best[1].cause,
-                best[1].instruction,
-            ):
-                break
+            if best is not None and not _alike(repair, best[1]):
+                beside += 1
+                if beside > BESIDE or best[1].cause not in TOLD_APART:
+                    break
+                continue
             now = time.monotonic()
             last, before = now - before, now
             if tried and self._left() < last:
@@ -334,12 +357,17 @@ class _Diagnosis:
     def _repairs(self) -> Iterator[Repair]:
         """All repairs; those that say least about why come last."""
         late: list[Repair] = []
-        for repair in chain(algebra.repairs(self.flow), flows.repairs(self.flow, self.arguments)):
+        for repair in chain(*self._families()):
             if repair.cause in LATE:
                 late.append(repair)
             else:
                 yield repair
         yield from late
+
+    def _families(self) -> Iterator[Iterator[Repair]]:
+        yield algebra.repairs(self.flow)
+        yield flows.repairs(self.flow, self.arguments)
+        yield habits.repairs(self.flow, self.arguments)
 
     def _repaired(self, repair: Repair, tolerances: Sequence[Tolerance]) -> float | None:
         """The rms error that a repair leaves, as a share of the output; None where some element is still wrong."""

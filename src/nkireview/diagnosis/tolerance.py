@@ -131,7 +131,7 @@ class Derivation:
     @cached_property
     def held(self) -> Program:
         """The Program with its numbers as engines hold them; itself where that makes no difference."""
-        return _held(self.program)
+        return _held(self.program, self.kinds, self.of)
 
     def run(
         self, arguments: Mapping[int, Array], around: Around | None = None, program: Program | None = None
@@ -302,8 +302,12 @@ def _coarsest(kinds: Sequence[Work], of: Sequence[int], allowed: Granted) -> flo
     return found
 
 
-def _held(program: Program) -> Program:
-    """The Program whose numbers are those of float32; a memset's are its tile's, where that may be so coarse."""
+def _held(program: Program, kinds: Sequence[Work], of: Sequence[int]) -> Program:
+    """The Program whose numbers are those of float32.
+
+    Those of a memset, and those that others choose from, are stored as they are: they are their tile's, where that may
+    be so coarse.
+    """
     least = coarsest(program)
     memset = np.array([opcode.name == "memset" for opcode in program.opcodes], bool)
     numbers = [
@@ -315,11 +319,14 @@ def _held(program: Program) -> Program:
     some = np.array([bool(each) for each in numbers], bool)
     for index in np.flatnonzero(some[columns.immediates]).tolist():
         number, name = int(columns.immediates[index]), FLOAT32.name
+        tile, writes = FLOAT32, kinds[of[index]].writes
         if memset[columns.opcode[index]]:
             access = columns.operand[columns.operand_at[index]]
             tile = dtypes.BY_NAME[program.dtypes[columns.access_dtype[access]]]
-            if tile.kind == "float" and FLOAT32.significand_bits > tile.significand_bits:
-                name = tile.name if dtypes.unit_roundoff(tile) <= least else name
+        elif writes and not writes[0].rounds:
+            tile = writes[0].dtype
+        if tile.kind == "float" and FLOAT32.significand_bits > tile.significand_bits:
+            name = tile.name if dtypes.unit_roundoff(tile) <= least else name
         if (number, name) not in made:
             dtype = dtypes.BY_NAME[name]
             given = {key: float(dtypes.cast(value, dtype)) for key, value in numbers[number].items()}

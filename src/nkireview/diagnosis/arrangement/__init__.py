@@ -1,4 +1,4 @@
-"""Arrangement: repairs of kernels that do the right things in the wrong order, at the wrong place, or for the wrong tile.
+"""Arrangement: repairs of kernels that do the right things in the wrong order, at the wrong place, for the wrong tile.
 
 For Programs whose unrounded run differs from the reference. Each changes one thing in the instructions of one line, or
 of lines alike, and is exact in float64; instructions of other shapes, such as those of tail tiles, stay as they are.

@@ -34,7 +34,9 @@ def descending(survey: Survey) -> Iterator[Repair]:
     for line in with_alike(survey.of("iota")):
         for said, change in (("element", _turned), ("partition", _turned_lanes)):
             edits = line.edits(change(line))
-            sentence = f"iota counts upwards from {said} to {said} in this order: the other way round the output matches"
+            sentence = (
+                f"iota counts from {said} to {said} in this order: the other way round the output matches"
+            )
             yield from line.repair(CAUSE, sentence, edits)
 
 
@@ -106,7 +108,7 @@ def loaded(survey: Survey) -> Iterator[Repair]:
         if dtypes.BY_NAME[line.call.dtype("dst")].kind == "float":
             continue
         for by in (1, -1):
-            sentence = f"the indices that {line.opcode} leaves are used as they are: with {_moved(by)} the output matches"
+            sentence = f"the indices that {line.opcode} leaves are used as such: with {_moved(by)} the output matches"
             yield from line.repair(CAUSE, sentence, None, after(line.instructions, "dst", _more(by)))
 
 
@@ -124,7 +126,7 @@ def _plus(name: str, by: int, inside: bool = False) -> Callable[[Running], Value
         source = next((each for each in ("data", "src_buffer") if each in running.step.slots), "")
         if inside and source:
             held = running.value(source)
-            return np.clip(values + by, 0, held.size // held.shape[0] - 1)
+            return np.asarray(np.clip(values + by, 0, held.size // held.shape[0] - 1))
         return values + by
 
     return change

@@ -62,7 +62,7 @@ def placed(given: Immediates, corner: Corner) -> Placed | None:
 
 
 def offsets(survey: Survey) -> Iterator[Repair]:
-    """Offsets of selects and counts with the start of the tile added, in each sign, or in the place of what they add."""
+    """Offsets of selects and counts with the start of the tile added, in each sign, or instead of what they hold."""
     places = Places(survey.flow)
     for line in survey.of("affine_select", "iota"):
         found = _placed(survey, places, line)

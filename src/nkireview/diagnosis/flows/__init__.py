@@ -14,6 +14,7 @@ from nkireview.diagnosis.flows import (
     rescaling,
     results,
     scales,
+    shifts,
 )
 from nkireview.diagnosis.flows.acting import Array
 from nkireview.diagnosis.flows.explaining import Case, Explanation, Reference
@@ -35,6 +36,7 @@ def repairs(flow: Dataflow, given: Mapping[int, Array]) -> Iterator[Repair]:
     lines = Lines(flow)
     yield from arguments.transposed(flow, given)
     yield from arguments.exchanged(flow, given)
+    yield from shifts.repairs(flow, lines)
     yield from accumulators.repairs(flow, lines)
     yield from rescaling.not_rescaled(flow, lines)
     yield from casts.rounded_otherwise(flow, lines)

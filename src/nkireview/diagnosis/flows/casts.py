@@ -12,7 +12,7 @@ from nkireview.diagnosis.flows.acting import Acting, After, Float64, operand, re
 from nkireview.diagnosis.flows.lines import Line, Lines
 from nkireview.diagnosis.repair import Repair
 from nkireview.execute import Core, Operands, Step
-from nkireview.isa import dtypes
+from nkireview.isa import act, dtypes
 from nkireview.isa.row import Bits
 from nkireview.program.call import CallView
 from nkireview.program.storage import READS
@@ -121,11 +121,17 @@ def _otherwise(
 
 
 def _casts(flow: Dataflow, lines: Lines, index: int) -> bool:
-    """True where an instruction stores floats that it reads as integers, wider than a truth value."""
+    """True where an instruction stores as integers, wider than a truth value, floats that it reads or makes."""
     written = [slot for slot in lines.written(index) if slot.operand == "dst"]
     if not written or dtypes.BY_NAME[flow.tile_dtype(written[0])].kind not in ("int", "uint"):
         return False
-    return any(lines.is_float(slot) for slot in flow.operands(index, READS))
+    return any(lines.is_float(slot) for slot in flow.operands(index, READS)) or _fractions(flow.call(index))
+
+
+def _fractions(call: CallView | None) -> bool:
+    """True where a call multiplies or divides by a number, or takes a function: integers come out as fractions."""
+    taken = steps(call) if call is not None else None
+    return any(step.op in ("multiply", "divide") or step.op in act.BY_NAME for step in taken or ())
 
 
 def _half(flow: Dataflow, lines: Lines, index: int) -> float:

@@ -12,6 +12,7 @@ from nkireview.checks.provenance import provenance
 from nkireview.diagnosis.flows.acting import Array
 from nkireview.diagnosis.flows.arguments import axis_name
 from nkireview.diagnosis.flows.explaining import Case, Explanation
+from nkireview.execute import execute
 from nkireview.isa import dtypes
 from nkireview.isa.row import Row
 
@@ -21,6 +22,8 @@ TILES = (128, 512)
 """Tile sizes that are tried besides those of the program."""
 MIDDLE = 8
 """Tiles of an axis up to which each of them is left out in turn."""
+ASKED = 4
+"""Inputs that are asked column by column, and columns of one, in times of its rows."""
 CAUSE = "input-part-unused"
 Mask = NDArray[np.bool_]
 
@@ -48,6 +51,16 @@ def _experiments(case: Case, rows: Mapping[str, Row]) -> Iterator[tuple[Mapping[
                 changed,
                 _sentence(parts, value, "does not reach the output" if one else "do not reach the output"),
             )
+    unfelt = dict(_unfelt(case))
+    for value in (0.0, 1.0, -np.inf) if unfelt else ():
+        changed = {
+            at: filled
+            for at, mask in unfelt.items()
+            if (filled := _filled(case.inputs[at], mask, value)) is not None
+        }
+        if changed:
+            parts = " and ".join(_columns(case, at, unfelt[at]) for at in changed)
+            yield changed, _sentence(parts, value, "do not reach the output")
     for at, held in enumerate(case.inputs):
         for value in (0.0, 1.0):
             filled = _filled(held, np.ones(held.shape, np.bool_), value)
@@ -62,6 +75,48 @@ def _experiments(case: Case, rows: Mapping[str, Row]) -> Iterator[tuple[Mapping[
             if filled is not None:
                 part = _part(case, at, axis, first, last)
                 yield {at: filled}, _sentence(part, value, "do not reach the output")
+
+
+def _unfelt(case: Case) -> Iterator[tuple[int, Mask]]:
+    """The columns of an input, not all, that do not change the kernel's rows: each row is asked about another one.
+
+    Only where a row of the output is made of the same row of the input, and of few inputs and columns.
+    """
+    for at, held in enumerate(case.inputs[:ASKED]):
+        kind = dtypes.of(held.dtype)
+        rows = len(held) if held.ndim == 2 else 0
+        same = all(each.ndim and len(each) == rows for each in case.base)
+        if kind.kind != "float" or not rows or not same or held.shape[1] > ASKED * rows:
+            continue
+        felt = np.zeros(held.shape[1], np.bool_)
+        for first in range(0, held.shape[1], rows):
+            count = min(rows, held.shape[1] - first)
+            chosen = np.arange(count)
+            changed = held.copy()
+            spread = float(np.abs(held.astype(np.float64)).max()) or 1.0
+            changed[chosen, first + chosen] = (
+                held[chosen, first + chosen].astype(np.float64) * -2 + spread
+            ).astype(held.dtype)
+            found = _run(case, at, changed)
+            for mine, other in zip(case.base, found, strict=True):
+                moved = np.any((mine != other).reshape(rows, -1), axis=1)
+                felt[first : first + count] |= moved[:count]
+        if 0 < np.count_nonzero(~felt) <= held.shape[1] // 2:
+            yield at, np.broadcast_to(~felt, held.shape)
+
+
+def _run(case: Case, at: int, changed: Array) -> list[Array]:
+    """The kernel's unrounded outputs with one input changed."""
+    given = {buffer: array for buffer, array in zip(case.buffers, case.inputs, strict=True)}
+    given[case.buffers[at]] = changed
+    found = execute(case.program, given, compute=np.float64, rounding="off")
+    return [np.asarray(output.values, np.float64) for output in found.outputs]
+
+
+def _columns(case: Case, at: int, mask: Mask) -> str:
+    where = np.flatnonzero(mask[0]).tolist()
+    shown = ", ".join(map(str, where[:6])) + (f" and {len(where) - 6} more" if len(where) > 6 else "")
+    return f"column{'s' * (len(where) > 1)} {shown} of {case.paths[at]}"
 
 
 def _sentence(part: str, value: float, verb: str) -> str:
