@@ -25,7 +25,7 @@ from nkireview.execute.step import MEANINGLESS
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import BY_NAME
 from nkireview.isa.table import ROWS
-from nkireview.numerics.limits import limits_for
+from nkireview.numerics.limits import limits_for, table
 from nkireview.numerics.patterns import Pattern, patterns
 from nkireview.program.program import Program
 
@@ -143,7 +143,7 @@ class _Diagnosis:
             ):
                 deviation, grown = self._shadowed(exact_digest, digests)
                 spent = self._costs(exact, tolerances)
-                causes = list(self._of_rounding(deviation, spent, cancelling.factors, right, tolerances))
+                causes = list(self._of_rounding(deviation, spent, cancelling.factors, right))
             else:
                 causes = list(self._of_algorithm(exact, tolerances))
         outputs = tuple(self._output(at, used[at], tolerances[at], bool(causes)) for at in range(len(used)))
@@ -185,12 +185,12 @@ class _Diagnosis:
             for one, want in zip(exact, self.wanted, strict=True)
         )
 
-    def _coarse(self, at: int, exact: Float64) -> Tolerance:
+    def _coarse(self, at: int, exact: Float64, amplification: float = 1.0) -> Tolerance:
         """A tolerance from the dtype and the length of sums alone."""
         name = self.program.access(self.program.outputs[at].access).dtype
         if BY_NAME[name].kind != "float":
             return Tolerance(name, exact, np.zeros_like(exact), np.zeros_like(exact))
-        limits = limits_for(name, self.derivation.terms[at])
+        limits = limits_for(name, self.derivation.terms[at], None, amplification)
         want = self.wanted[at]
         last = limits.rtol * np.abs(want) + limits.atol * naming.rms(want) + limits.absolute
         return Tolerance(name, exact, np.zeros_like(exact), last)
@@ -242,13 +242,12 @@ class _Diagnosis:
         spent: Sequence[Cost],
         factors: Mapping[int, float],
         right: Sequence[bool],
-        tolerances: Sequence[Tolerance],
     ) -> Iterator[Cause]:
         """Causes where the Program is right without rounding."""
         program = self.program
         lost = self._lost()
         if lost is not None:
-            found = self._repaired_as_stored(tolerances) if lost.name in VAGUE else None
+            found = self._repaired_as_stored() if lost.name in VAGUE else None
             yield lost if found is None else found
             return
         wrong = [at for at, fine in enumerate(right) if not fine]
@@ -282,8 +281,11 @@ class _Diagnosis:
                 return naming.not_finite(self.program, instruction, value, largest)
         return None
 
-    def _repaired_as_stored(self, tolerances: Sequence[Tolerance]) -> Cause | None:
+    def _repaired_as_stored(self) -> Cause | None:
         """A change with which the Program, rounded as it is, is right."""
+        tolerances = [
+            self._coarse(at, np.zeros_like(want), table().drawn) for at, want in enumerate(self.wanted)
+        ]
         for repair in islice(self._repairs(), STORED):
             if self._left() < 0:
                 self.skipped.append("changes of the run as stored, for want of time")
