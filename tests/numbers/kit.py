@@ -33,6 +33,7 @@ Reference = Callable[[Sequence[Array]], list[Float64]]
 
 TARGET, RELEASE = "trn2", "0.6"
 FILES = tuple(sorted((Path(__file__).resolve().parent / "pairs").glob("n[0-9][0-9]_*.py")))
+BLIND_FILES = tuple(sorted((Path(__file__).resolve().parent / "blind").glob("b[0-9][0-9]_*.py")))
 TWINS = ("honest", "defective")
 
 

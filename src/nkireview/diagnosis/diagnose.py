@@ -39,6 +39,8 @@ LEAST_SECONDS = 3.0
 """Seconds that it may take in any case."""
 COSTLY, GROSS = 0.1, 0.01
 """Seconds of an execution, and error as a share of the output, from which on both no noise is drawn."""
+SAMPLED = 8
+"""Samples of the noise."""
 LINES = 8
 """Lines whose roundings are looked at one by one."""
 VAGUE = frozenset({"division-by-zero", "not-finite"})
@@ -123,7 +125,7 @@ class _Diagnosis:
             tolerances = tuple(self._coarse(at, one) for at, one in enumerate(exact))
             self.skipped.append("what rounding explains, element by element: the difference is far beyond it")
         else:
-            found, before = self.derivation.samples(self.arguments, self.seconds / 3, watch=watch)
+            found, before = self.derivation.samples(self.arguments, self.seconds / 3, SAMPLED, watch)
             tolerances = self.derivation.combined(
                 self.arguments, exact, found, integers.found, before, self.wanted
             )

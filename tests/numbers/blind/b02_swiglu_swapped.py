@@ -15,7 +15,7 @@ import numpy as np
 PAIR = {
     "id": "b02",
     "cause": "operands-swapped",
-    "also": ("gate-up-swapped", "activation-misplaced"),
+    "also": ("gate-up-swapped", "activation-misplaced", "operand-transposed"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 128, 256), (256, 384, 128), (200, 192, 320)),
 }

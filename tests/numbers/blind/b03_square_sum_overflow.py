@@ -15,7 +15,7 @@ import numpy as np
 PAIR = {
     "id": "b03",
     "cause": "fp16-overflow",
-    "also": ("overflow", "low-precision-sum"),
+    "also": ("overflow", "low-precision-sum", "saturation-lost"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 512), (256, 768), (200, 1000)),
 }

@@ -13,7 +13,7 @@ import numpy as np
 PAIR = {
     "id": "b07",
     "cause": "running-sum-not-rescaled",
-    "also": ("online-rescale", "denominator-not-rescaled", "missing-rescale"),
+    "also": ("online-rescale", "denominator-not-rescaled", "missing-rescale", "accumulator-not-rescaled"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 512), (256, 1024), (300, 700)),  # rows, classes
 }

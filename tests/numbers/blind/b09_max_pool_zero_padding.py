@@ -13,7 +13,7 @@ import numpy as np
 PAIR = {
     "id": "b09",
     "cause": "max-padded-with-zero",
-    "also": ("padding-identity", "zero-padding", "wrong-identity"),
+    "also": ("padding-identity", "zero-padding", "wrong-identity", "mask-too-small"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 16, 16), (256, 12, 20), (300, 9, 31)),  # channels, height, width
 }

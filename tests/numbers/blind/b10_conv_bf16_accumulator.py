@@ -13,7 +13,7 @@ import numpy as np
 PAIR = {
     "id": "b10",
     "cause": "accumulator-in-bf16",
-    "also": ("low-precision-accumulator", "bf16-accumulation", "accumulator-dtype"),
+    "also": ("low-precision-accumulator", "bf16-accumulation", "accumulator-dtype", "low-precision-sum"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 128, 300, 5), (64, 160, 514, 3), (200, 130, 600, 4)),  # in, out, length, taps
 }

@@ -17,7 +17,12 @@ import numpy as np
 PAIR = {
     "id": "b11",
     "cause": "int4-high-nibble-rounded",
-    "also": ("cast-rounds-instead-of-truncating", "integer-division-rounded", "truncation-lost"),
+    "also": (
+        "cast-rounds-instead-of-truncating",
+        "integer-division-rounded",
+        "truncation-lost",
+        "integer-rounding",
+    ),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((256, 128, 128), (128, 256, 192), (300, 200, 130)),
 }

@@ -18,7 +18,7 @@ import numpy as np
 PAIR = {
     "id": "b12",
     "cause": "softmax-shift-not-scaled",
-    "also": ("max-shift-not-scaled", "shift-without-scale", "exp-underflow"),
+    "also": ("max-shift-not-scaled", "shift-without-scale", "exp-underflow", "shift-unscaled"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 256, 64), (256, 384, 32), (300, 200, 64)),
 }

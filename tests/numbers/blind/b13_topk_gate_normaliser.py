@@ -16,7 +16,7 @@ import numpy as np
 PAIR = {
     "id": "b13",
     "cause": "topk-weights-not-renormalised",
-    "also": ("sum-before-mask", "normaliser-over-all-experts", "reduction-over-unmasked"),
+    "also": ("sum-before-mask", "normaliser-over-all-experts", "reduction-over-unmasked", "sum-after-mask"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 16), (256, 64), (300, 40)),
 }

@@ -16,7 +16,7 @@ import numpy as np
 PAIR = {
     "id": "b14",
     "cause": "halving-ladder-drops-odd-column",
-    "also": ("reduction-drops-elements", "tree-reduction-tail-lost", "partial-sum"),
+    "also": ("reduction-drops-elements", "tree-reduction-tail-lost", "partial-sum", "input-part-unused"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 200), (256, 96), (300, 1000)),
 }

@@ -17,7 +17,12 @@ import numpy as np
 PAIR = {
     "id": "b15",
     "cause": "position-in-bf16",
-    "also": ("index-in-bf16", "distance-rounded-to-bf16", "integer-rounded-in-bf16"),
+    "also": (
+        "index-in-bf16",
+        "distance-rounded-to-bf16",
+        "integer-rounded-in-bf16",
+        "indices-in-low-precision",
+    ),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 512), (256, 1024), (300, 700)),
 }

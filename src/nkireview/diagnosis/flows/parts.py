@@ -89,18 +89,19 @@ def _unfelt(case: Case) -> Iterator[tuple[int, Mask]]:
         if kind.kind != "float" or not rows or not same or held.shape[1] > ASKED * rows:
             continue
         felt = np.zeros(held.shape[1], np.bool_)
-        for first in range(0, held.shape[1], rows):
-            count = min(rows, held.shape[1] - first)
-            chosen = np.arange(count)
-            changed = held.copy()
-            spread = float(np.abs(held.astype(np.float64)).max()) or 1.0
-            changed[chosen, first + chosen] = (
-                held[chosen, first + chosen].astype(np.float64) * -2 + spread
-            ).astype(held.dtype)
-            found = _run(case, at, changed)
-            for mine, other in zip(case.base, found, strict=True):
-                moved = np.any((mine != other).reshape(rows, -1), axis=1)
-                felt[first : first + count] |= moved[:count]
+        spread = float(np.abs(held.astype(np.float64)).max()) or 1.0
+        # a change that rounds to none says nothing: asked twice
+        for factor, offset in ((-2.0, spread), (0.5, -spread)):
+            for first in range(0, held.shape[1], rows):
+                count = min(rows, held.shape[1] - first)
+                chosen = np.arange(count)
+                changed = held.copy()
+                moved = held[chosen, first + chosen].astype(np.float64) * factor + offset
+                changed[chosen, first + chosen] = moved.astype(held.dtype)
+                for mine, other in zip(case.base, _run(case, at, changed), strict=True):
+                    felt[first : first + count] |= np.any((mine != other).reshape(rows, -1), axis=1)[:count]
+            if felt.all():
+                break
         if 0 < np.count_nonzero(~felt) <= held.shape[1] // 2:
             yield at, np.broadcast_to(~felt, held.shape)
 
