@@ -881,7 +881,7 @@ def test_honest_chains_are_never_called_a_defect(chain: Chain) -> None:
     assert found[0].verdict == "rounding", found[0].outputs[0].use
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=30)
 @given(chains(), st.data())
 def test_a_number_that_is_one_in_a_hundred_off_is_called_a_defect(chain: Chain, data: Any) -> None:
     found = diagnosed(chain)

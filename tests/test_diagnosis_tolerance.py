@@ -22,7 +22,7 @@ from nkireview.execute import execute
 
 SEEDS = int(os.environ.get("NUMBERS_SEEDS", "0"))
 DTYPES = ("float32", "bfloat16")
-DEPTHS = {64: 6, 256: 6, 1024: 4, 4096: 2, 16384: 1}
+DEPTHS = {64: 6, 256: 6, 1024: 4, 4096: 3, 16384: 3}
 """Depths of products, and inputs that are drawn of each where nothing is said."""
 NORMS = {
     "softmax": ((128, 512), (64, 1024)),

@@ -115,6 +115,7 @@ class _Numbering:
                 limits=self._own_limits(program),
                 seconds=asked.seconds,
                 full=asked.full,
+                rounded=bool(trial.note),
             )
         except ValueError as error:
             raise NotJudged(f"{workload.name}: {error}") from None

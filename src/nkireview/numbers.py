@@ -69,17 +69,25 @@ def numbers(
     seconds: float | None = None,
     got: Sequence[Array] | None = None,
     full: bool = False,
+    rounded: bool = False,
 ) -> NumbersRecord:
     """Diagnose the outputs of a Program and record what a person needs to judge them.
 
     arguments: an array in storage dtype for each parameter buffer; wanted: a float64 array for each output. reference:
     see `diagnose`. limits: the task's own tolerance of each output, whose gaps are then sought. got: outputs computed
-    elsewhere. full: platforms, precision by line and routes as well. Raise ValueError where shapes do not fit.
+    elsewhere. full: platforms, precision by line and routes as well. rounded: see `diagnose`. Raise ValueError where shapes do not fit.
     """
     started = time.monotonic()
     derivation = Derivation.of_program(program)
     found = diagnose(
-        program, arguments, wanted, reference=reference, got=got, seconds=seconds, derivation=derivation
+        program,
+        arguments,
+        wanted,
+        reference=reference,
+        got=got,
+        seconds=seconds,
+        derivation=derivation,
+        rounded=rounded,
     )
     exact = [np.asarray(each, np.float64) for each in wanted]
     let: tuple[LetThrough, ...] = ()

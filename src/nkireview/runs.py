@@ -476,6 +476,7 @@ class Runs:
                 seed=seed,
                 inputs=kind,
                 reference=self.answers.reference(trial),
+                rounded=bool(trial.note),
                 limits=self.limits if own and not failed and self._took < SHORT else None,
                 seconds=max(EXECUTIONS * self._took, GRADED)
                 if self._many

@@ -48,6 +48,13 @@ def not_finite(program: Program, instruction: int, value: float, largest: float)
             line,
             "not finite",
         )
+    if "log" in taken and math.isinf(value):
+        return Cause(
+            "log-of-zero",
+            f"{call.opcode} takes the logarithm of zero: what it reads has underflowed or was never more ({line})",
+            line,
+            "not finite",
+        )
     if kind is not None and written in FP8 | {"float16"} and _overflows(kind, value):
         name = "fp8-overflow" if written in FP8 else "saturation-lost"
         return Cause(

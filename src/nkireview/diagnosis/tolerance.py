@@ -108,7 +108,8 @@ def _use(got: Float64, wanted: Float64, allowed: Float64, dtype: dtypes.DataType
 class Derivation:
     """Derives tolerances of one Program for any arguments; what depends on the Program alone is worked out once.
 
-    terms: the longest sum on the way to each output. roundoff: the coarsest that an intermediate is granted.
+    terms: the longest sum on the way to each output. held: the Program with its numbers as engines hold them; itself
+    where that makes no difference. roundoff: the coarsest that an intermediate, or such a number, is granted.
     """
 
     program: Program
@@ -116,6 +117,7 @@ class Derivation:
     of: Sequence[int]
     granted: Granted
     terms: Sequence[int]
+    held: Program
     roundoff: float
 
     @classmethod
@@ -124,14 +126,16 @@ class Derivation:
         kinds, of = works(program, ROWS)
         flow = flow or Dataflow.of(program, ROWS)
         allowed = granted(program, kinds, of, flow)
+        held, roundoff = _held(program, kinds, of)
         return cls(
-            program, kinds, of, allowed, reduction_lengths(program, ROWS), _coarsest(kinds, of, allowed)
+            program,
+            kinds,
+            of,
+            allowed,
+            reduction_lengths(program, ROWS),
+            held,
+            max(_coarsest(kinds, of, allowed), roundoff),
         )
-
-    @cached_property
-    def held(self) -> Program:
-        """The Program with its numbers as engines hold them; itself where that makes no difference."""
-        return _held(self.program, self.kinds, self.of)
 
     def run(
         self, arguments: Mapping[int, Array], around: Around | None = None, program: Program | None = None
@@ -156,8 +160,8 @@ class Derivation:
         """For each output what rounding explains on these arguments.
 
         arguments: an array in storage dtype for each parameter buffer. wanted: what the outputs should be; where they
-        are larger than that, their roundings are taken to be those of what they should be. seconds: no further sample is begun that would
-        not end in time, but for the first. samples: how many are taken at most.
+        are larger than that, their roundings are taken to be those of what they should be. seconds: no further sample
+        is begun that would not end in time, but for the first. samples: how many are taken at most.
         """
         before = Integers(self.kinds, self.of)
         exact = self.run(arguments, before)
@@ -302,8 +306,8 @@ def _coarsest(kinds: Sequence[Work], of: Sequence[int], allowed: Granted) -> flo
     return found
 
 
-def _held(program: Program, kinds: Sequence[Work], of: Sequence[int]) -> Program:
-    """The Program whose numbers are those of float32.
+def _held(program: Program, kinds: Sequence[Work], of: Sequence[int]) -> tuple[Program, float]:
+    """The Program whose numbers are those of float32, and the coarsest roundoff of one that is not.
 
     Those of a memset, and those that others choose from, are stored as they are: they are their tile's, where that may
     be so coarse.
@@ -316,6 +320,7 @@ def _held(program: Program, kinds: Sequence[Work], of: Sequence[int]) -> Program
     columns = program.columns
     made: dict[tuple[int, str], dict[str, Any]] = {}
     changed: dict[int, dict[str, Any]] = {}
+    roundoff = dtypes.unit_roundoff(FLOAT32)
     some = np.array([bool(each) for each in numbers], bool)
     for index in np.flatnonzero(some[columns.immediates]).tolist():
         number, name = int(columns.immediates[index]), FLOAT32.name
@@ -331,13 +336,10 @@ def _held(program: Program, kinds: Sequence[Work], of: Sequence[int]) -> Program
             dtype = dtypes.BY_NAME[name]
             given = {key: float(dtypes.cast(value, dtype)) for key, value in numbers[number].items()}
             made[number, name] = {**program.immediates[number], **given}
-        changed[index] = made[number, name]
-    changed = {
-        index: given
-        for index, given in changed.items()
-        if given != program.immediates[columns.immediates[index]]
-    }
-    return edited(program, changed) if changed else program
+        if made[number, name] != program.immediates[number]:
+            changed[index] = made[number, name]
+            roundoff = max(roundoff, dtypes.unit_roundoff(dtypes.BY_NAME[name]))
+    return (edited(program, changed) if changed else program), roundoff
 
 
 def _squares(error: Float64) -> Float64:

@@ -20,8 +20,8 @@ from nkireview.diagnosis.arrangement import (
     orders,
     parameters,
 )
+from nkireview.diagnosis.arrangement.places import Arranged
 from nkireview.diagnosis.flows.acting import Array
-from nkireview.diagnosis.habits.survey import Survey
 from nkireview.diagnosis.repair import Repair
 
 __all__ = ["LIMIT", "repairs"]
@@ -29,7 +29,7 @@ __all__ = ["LIMIT", "repairs"]
 LIMIT = 150
 """Repairs in all."""
 
-FAMILIES: tuple[tuple[int, int, Callable[[Survey], Iterator[Repair]]], ...] = (
+FAMILIES: tuple[tuple[int, int, Callable[[Arranged], Iterator[Repair]]], ...] = (
     (6, 12, masks.offsets),
     (3, 3, masks.reused),
     (2, 2, masks.guarded),
@@ -61,7 +61,7 @@ def repairs(flow: Dataflow, arguments: Mapping[int, Array]) -> Iterator[Repair]:
 
     Each may be executed any number of times, one after the other.
     """
-    return islice(_once(_repairs(Survey(flow, arguments))), LIMIT)
+    return islice(_once(_repairs(Arranged(flow, arguments))), LIMIT)
 
 
 def _once(found: Iterator[Repair]) -> Iterator[Repair]:
@@ -74,7 +74,7 @@ def _once(found: Iterator[Repair]) -> Iterator[Repair]:
             yield repair
 
 
-def _repairs(survey: Survey) -> Iterator[Repair]:
+def _repairs(survey: Arranged) -> Iterator[Repair]:
     """The first few of each family, then some more of each."""
     families = [(first, more, found(survey)) for first, more, found in FAMILIES]
     for first, _, found in families:

@@ -10,7 +10,7 @@ import numpy as np
 from nkireview.checks.dataflow import UNKNOWN, Slot
 from nkireview.diagnosis.algebra.hooks import Running, Values, run_with
 from nkireview.diagnosis.algebra.lines import Immediates, Line
-from nkireview.diagnosis.arrangement.places import Corner, Places
+from nkireview.diagnosis.arrangement.places import Arranged, Corner, Places
 from nkireview.diagnosis.arrangement.stepping import Recomputed, settle
 from nkireview.diagnosis.flows.acting import Acting
 from nkireview.diagnosis.habits.survey import Survey
@@ -23,6 +23,8 @@ from nkireview.isa.rows.arrays import affine
 CAUSE = "mask-tile-offset"
 MOST = 4096
 """Instructions of one line that are looked at."""
+FEW = 16
+"""Masks of one line that are looked at for their uses."""
 WAY = 6
 """Instructions that a count is followed through to what it is compared with, or masks."""
 SIGNS = ((1, 1), (1, 0), (0, 1), (1, -1), (-1, 1), (-1, -1))
@@ -61,9 +63,9 @@ def placed(given: Immediates, corner: Corner) -> Placed | None:
     return Placed(corner, rows, columns[-1] if columns else 0, offset)
 
 
-def offsets(survey: Survey) -> Iterator[Repair]:
+def offsets(survey: Arranged) -> Iterator[Repair]:
     """Offsets of selects and counts with the start of the tile added, in each sign, or instead of what they hold."""
-    places = Places(survey.flow)
+    places = survey.places
     for line in survey.of("affine_select", "iota"):
         found = _placed(survey, places, line)
         if not any(each.shift((1, 1)) or each.shift((1, -1)) for each in found.values()):
@@ -216,14 +218,18 @@ class Reused(Acting):
             run_with(running, index, name, found)
 
 
-def reused(survey: Survey) -> Iterator[Repair]:
+def reused(survey: Arranged) -> Iterator[Repair]:
     """A mask made once and used for several tiles, made for each of them."""
-    places = Places(survey.flow)
+    places = survey.places
     for line in survey.of("affine_select"):
+        known = (places.corner(Slot(index, "on_true_tile")) for index in line.instructions[:FEW])
+        made = [
+            index for index, at in zip(line.instructions, known, strict=False) if not (at.row or at.column)
+        ]
         tried = set()
         for signs in SIGNS:
             uses = {}
-            for index in line.instructions[:MOST]:
+            for index in made:
                 given = _immediates(survey, index)
                 for slot in masked(survey, places, index):
                     name = _direct(survey, index, slot.instruction)
@@ -249,9 +255,9 @@ def _direct(survey: Survey, index: int, use: int) -> str:
     return next((reader.operand for reader in readers if reader.instruction == use), "")
 
 
-def guarded(survey: Survey) -> Iterator[Repair]:
+def guarded(survey: Arranged) -> Iterator[Repair]:
     """Masks that only some of the tiles alike get, put on all of them; those that all get, kept for the diagonal."""
-    places = Places(survey.flow)
+    places = survey.places
     for line in survey.of("affine_select"):
         found = {index: each for index, each in _placed(survey, places, line).items() if each.corner.known}
         if not found:

@@ -13,7 +13,7 @@ from nkireview.checks.steps import ACTIVATIONS
 from nkireview.diagnosis.algebra.hooks import Running, Values, before, instead
 from nkireview.diagnosis.algebra.lines import Line, with_alike
 from nkireview.diagnosis.algebra.masks import LOWEST
-from nkireview.diagnosis.arrangement.places import Corner, Places
+from nkireview.diagnosis.arrangement.places import Arranged, Corner
 from nkireview.diagnosis.flows.acting import Acting, operand, values, write
 from nkireview.diagnosis.habits.survey import Survey
 from nkireview.diagnosis.repair import Repair
@@ -81,9 +81,9 @@ def _ahead(corner: Corner) -> int:
     return corner.column.length - corner.row.length if corner.row and corner.column else 0
 
 
-def missing(survey: Survey) -> Iterator[Repair]:
+def missing(survey: Arranged) -> Iterator[Repair]:
     """Scores masked before the maximum of each row, or where none is taken, before the exponential."""
-    places = Places(survey.flow)
+    places = survey.places
     maxima = [line for line in survey.of("tensor_reduce") if line.call.imm("op") == "maximum"]
     chosen = [(line, "data", "the row maximum") for line in maxima if line.call.measure("data", "free") > 1]
     if not chosen:
@@ -102,19 +102,22 @@ def missing(survey: Survey) -> Iterator[Repair]:
 def extra(survey: Survey) -> Iterator[Repair]:
     """Masks left out: all that are alike, then each."""
     for line in with_alike(survey.of(*TAKEN, "tensor_copy_predicated")):
-        sentence = f"{line.opcode} masks elements: without it the output matches"
         if line.opcode == "tensor_copy_predicated":
-            around = before(line.instructions, "predicate", _none(line))
-        elif line.call.has("reduce_res"):
-            continue
-        else:
+            for said, copied in (("all", True), ("nothing", False)):
+                sentence = (
+                    f"{line.opcode} copies what its predicate chooses: with {said} copied the output matches"
+                )
+                around = before(line.instructions, "predicate", _chosen(line, copied))
+                yield from line.repair(EXTRA, sentence, None, around)
+        elif not line.call.has("reduce_res"):
+            sentence = f"{line.opcode} masks elements: without it the output matches"
             around = instead(line.instructions, _taken(TAKEN[line.opcode]))
-        yield from line.repair(EXTRA, sentence, None, around)
+            yield from line.repair(EXTRA, sentence, None, around)
 
 
-def _none(line: Line) -> Callable[[Running], Values]:
-    chosen = bool(line.call.imm("reverse_pred"))
-    return lambda running: np.full_like(running.value("predicate"), chosen)
+def _chosen(line: Line, copied: bool) -> Callable[[Running], Values]:
+    value = copied != bool(line.call.imm("reverse_pred"))
+    return lambda running: np.full_like(running.value("predicate"), value)
 
 
 def _taken(name: str) -> Callable[[Running], Values]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -229,16 +229,21 @@ class Moved(Acting):
 
 
 def around_matmuls(survey: Survey) -> Iterator[Repair]:
-    """Steps on an operand of a matmul taken on its result, and those on its result taken on an operand."""
+    """Steps on an operand of matmuls taken on their result, and those on their result taken on an operand."""
+    known = set()
     for line in survey.sites_of(MATMUL):
         if line.call.imm("is_transpose") or not line.floats("stationary"):
             continue
+        group = summed_up(survey, line)
+        if group in known:
+            continue
+        known.add(group)
         for name in ("moving", "stationary"):
-            yield from _later(survey, line, name)
-        yield from _sooner(survey, line)
+            yield from _later(survey, line, group, name)
+        yield from _sooner(survey, line, group)
 
 
-def _later(survey: Survey, line: Line, name: str) -> Iterator[Repair]:
+def _later(survey: Survey, line: Line, group: Sequence[int], name: str) -> Iterator[Repair]:
     source = made(survey.flow, line.slot(name))
     call = survey.flow.call(source) if source is not None else None
     for main, taken in views(call) if call is not None else ():
@@ -247,13 +252,13 @@ def _later(survey: Survey, line: Line, name: str) -> Iterator[Repair]:
 
         def plan(main: str = main, taken: tuple[Step, ...] = taken) -> Move:
             out: dict[int, Taken] = {}
-            for index in line.instructions:
+            for index in group:
                 at = made(survey.flow, Slot(index, name))
                 given = survey.flow.call(at) if at is not None else None
                 for each, steps in views(given) if given is not None else ():
                     if at is not None and each == main and len(steps) == len(taken):
                         out[at] = each, steps
-            return Move(out, taken_up(survey, line))
+            return Move(out, taken_up(survey, group))
 
         sentence = (
             f"{named(survey, source)} {said(taken)} before the matmul{line.where}, to its operand {name}: "
@@ -262,27 +267,59 @@ def _later(survey: Survey, line: Line, name: str) -> Iterator[Repair]:
         yield survey.repair(CAUSE, sentence, source, Moved(plan, taken))
 
 
-def _sooner(survey: Survey, line: Line) -> Iterator[Repair]:
-    first = next(iter(taken_up(survey, line).items()), None)
+def _sooner(survey: Survey, line: Line, group: Sequence[int]) -> Iterator[Repair]:
+    first = next(iter(consumers(survey, group).items()), None)
     call = survey.flow.call(first[0]) if first is not None else None
     for main, taken in views(call) if call is not None else ():
-        if first is None or main != first[1][0] or linear(taken) or not lone(taken):
+        if first is None or main != first[1] or linear(taken) or not lone(taken):
             continue
         for name in ("moving", "stationary"):
 
             def plan(name: str = name, main: str = main, taken: tuple[Step, ...] = taken) -> Move:
-                out: dict[int, Taken] = {}
-                for at in taken_up(survey, line):
-                    given = survey.flow.call(at)
-                    if given is not None and any(each == main for each, _ in views(given)):
-                        out[at] = main, taken
-                return Move(out, dict.fromkeys(line.instructions, (name,)))
+                alike = {at for at, each in consumers(survey, group).items() if each == main}
+                out: dict[int, Taken] = dict.fromkeys(alike, (main, taken))
+                return Move(out, dict.fromkeys(group, (name,)))
 
             sentence = (
                 f"{named(survey, first[0])} {said(taken)} after the matmul{line.where}: taken on its operand {name} "
                 "instead the output matches"
             )
             yield survey.repair(CAUSE, sentence, first[0], Moved(plan, taken))
+
+
+def summed_up(survey: Survey, line: Line) -> tuple[int, ...]:
+    """The matmuls of a line, and of others, that add to the same results."""
+    found = set(line.instructions)
+    for reader, names in taken_up(survey, line.instructions).items():
+        for name in names:
+            for writer in survey.flow.writers(Slot(reader, name)):
+                call = survey.flow.call(writer.instruction) if writer.instruction != UNKNOWN else None
+                if call is not None and call.row.name == MATMUL:
+                    found.add(writer.instruction)
+    return tuple(sorted(found))
+
+
+def consumers(survey: Survey, group: Sequence[int]) -> dict[int, str]:
+    """The elementwise instructions that go on from the results of matmuls, by way of copies, with their operands."""
+    found: dict[int, str] = {}
+    left = [(index, name) for index, names in taken_up(survey, group).items() for name in names]
+    seen = set(left)
+    while left:
+        index, name = left.pop(0)
+        call = survey.flow.call(index)
+        if call is None:
+            continue
+        if call.row.name not in PASSED:
+            if any(main == name for main, _ in views(call)):
+                found[index] = name
+            continue
+        readers = survey.flow.readers(Slot(index, "dst")) if call.tiles["dst"].on_chip else ()
+        for reader in readers:
+            key = reader.instruction, reader.operand
+            if reader.instruction != UNKNOWN and key not in seen:
+                seen.add(key)
+                left.append(key)
+    return found
 
 
 def made(flow: Dataflow, slot: Slot) -> int | None:
@@ -300,10 +337,10 @@ def made(flow: Dataflow, slot: Slot) -> int | None:
     return None
 
 
-def taken_up(survey: Survey, line: Line) -> dict[int, tuple[str, ...]]:
+def taken_up(survey: Survey, group: Sequence[int]) -> dict[int, tuple[str, ...]]:
     """The instructions that read what matmuls leave in PSUM, with the operands by which they do."""
     found: dict[int, tuple[str, ...]] = {}
-    for index in line.instructions:
+    for index in group:
         for reader in survey.flow.readers(Slot(index, "dst")):
             call = survey.flow.call(reader.instruction) if reader.instruction != UNKNOWN else None
             if call is not None and call.row.name != MATMUL and call.has(reader.operand):

@@ -173,7 +173,7 @@ def repairs(survey: Survey) -> Iterator[Repair]:
     for division in made[:SUMS]:
         for total in sums:
             for place in places:
-                if place is division.line or place.first < division.line.first:
+                if place.first <= division.line.first or _direct(survey, place, division.line):
                     continue
                 sentence = (
                     f"{division.line.opcode} divides by the row sum before it is complete: with the result of "
@@ -190,6 +190,12 @@ def repairs(survey: Survey) -> Iterator[Repair]:
                         f"{place.opcode} divided by it the output matches"
                     )
                     yield from place.repair(CAUSE, sentence, None, Normalised(total, place))
+
+
+def _direct(survey: Survey, place: Line, line: Line) -> bool:
+    """True where a place takes up what a line has divided as it is, so that it makes no difference which divides."""
+    source = survey.origin(place.slot(main_operand(place.call)))
+    return source is not None and source[0].instruction in line.instructions
 
 
 def _places(survey: Survey) -> list[Line]:

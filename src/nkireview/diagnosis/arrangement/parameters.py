@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -10,8 +12,8 @@ from nkireview.checks.dataflow import Slot
 from nkireview.checks.steps import ACTIVATIONS, steps
 from nkireview.diagnosis.algebra.hooks import Running, Values
 from nkireview.diagnosis.algebra.lines import Line
-from nkireview.diagnosis.arrangement.places import Corner, Places
-from nkireview.diagnosis.arrangement.stepping import Recomputed, through, views
+from nkireview.diagnosis.arrangement.places import Arranged, Corner, Places
+from nkireview.diagnosis.arrangement.stepping import Compute, Recomputed, through, views
 from nkireview.diagnosis.flows.acting import Array
 from nkireview.diagnosis.habits.survey import Parameter, Survey
 from nkireview.diagnosis.repair import Repair
@@ -23,9 +25,9 @@ FEW = 4
 """Parameters that are tried in each line."""
 
 
-def missing(survey: Survey) -> Iterator[Repair]:
+def missing(survey: Arranged) -> Iterator[Repair]:
     """A parameter subtracted from what integers are read as, that no line does; those never loaded come first."""
-    places = Places(survey.flow)
+    places = survey.places
     for line in survey.of("tensor_copy", "tensor_scalar", *ACTIVATIONS):
         name = "src" if line.call.has("src") else "data"
         if not line.call.has(name) or line.floats(name) or not line.floats("dst"):
@@ -38,7 +40,10 @@ def missing(survey: Survey) -> Iterator[Repair]:
                 continue
             for axis in _axes(one, source):
                 along = "" if axis is None else f" along axis {axis}"
-                sentence = f"{source.path} is read as it is: less the zero point {one.path}{along} of it the output matches"
+                sentence = (
+                    f"{source.path} is read as it is: less the zero point {one.path}{along} of it the output "
+                    "matches"
+                )
                 around = Recomputed(
                     line.instructions, _shifted(survey, places, line, name, one, source, axis)
                 )
@@ -56,7 +61,7 @@ def _axes(one: Parameter, of: Parameter) -> Iterator[int | None]:
 
 def _shifted(
     survey: Survey, places: Places, line: Line, name: str, one: Parameter, source: Parameter, axis: int | None
-) -> Callable[[Running, int], Values | None]:
+) -> Compute:
     vector = widened(survey, one).reshape(-1)
 
     def compute(running: Running, index: int) -> Values | None:
@@ -94,29 +99,32 @@ def _parameter(survey: Survey, places: Places, slot: Slot) -> Parameter | None:
     return next((one for one in survey.parameters if found is not None and one.buffer == found[0]), None)
 
 
-def axes(survey: Survey) -> Iterator[Repair]:
+def axes(survey: Arranged) -> Iterator[Repair]:
     """A vector taken along the rows of a tile that is meant along its columns, and the other way round."""
-    places = Places(survey.flow)
-    for line, main, name, op, one in _vectors(survey, places):
+    places = survey.places
+    for line, main, name, op, one in _operands(survey, places):
+        vector = widened(survey, one).reshape(-1)
+        if not _vector(one) or _across(places, vector, line, line.first, main, name) is None:
+            continue
         wide = line.call.measure(name, "free") > 1
         sentence = (
             f"{line.opcode} takes {one.path} along the {'columns' if wide else 'rows'} of its tile: along the "
             f"{'rows' if wide else 'columns'} the output matches"
         )
         cause = AXIS if op in ("multiply", "divide") else ZERO
-        around = Recomputed(line.instructions, _turned(survey, places, line, main, name, one))
+        around = Recomputed(line.instructions, _turned(places, vector, line, main, name))
         yield from line.repair(cause, sentence, None, around)
 
 
-def _vectors(survey: Survey, places: Places) -> Iterator[tuple[Line, str, str, str, Parameter]]:
-    """Lines with an operand that holds a part of a one-dimensional parameter: (line, main, operand, operator, it)."""
+def _operands(survey: Survey, places: Places) -> Iterator[tuple[Line, str, str, str, Parameter]]:
+    """Lines with an operand that holds a part of a parameter: (line, main, operand, operator, the parameter)."""
     for line in survey.lines:
         for main, taken in views(line.call):
             for step in taken:
                 if step.op not in OPERATORS or not step.operand or line.call.measure(main, "free") == 1:
                     continue
                 one = _parameter(survey, places, line.slot(step.operand))
-                if one is not None and _vector(one):
+                if one is not None:
                     yield line, main, step.operand, step.op, one
 
 
@@ -124,85 +132,80 @@ def _vector(one: Parameter) -> bool:
     return sum(length > 1 for length in one.shape) == 1
 
 
-def _turned(
-    survey: Survey, places: Places, line: Line, main: str, name: str, one: Parameter
-) -> Callable[[Running, int], Values | None]:
-    vector = widened(survey, one).reshape(-1)
+def _across(places: Places, vector: Array, line: Line, index: int, main: str, name: str) -> Values | None:
+    """The part of a vector that lies along the other axis of a tile, for all of it; None where it has none."""
+    call = line.flow.call(index)
+    if call is None:
+        return None
+    shape = call.counts(main)
+    lanes, wide = shape[0], math.prod(shape[1:])
+    along_rows = call.measure(name, "free") == 1
+    corner, count = places.corner(Slot(index, main)), wide if along_rows else lanes
+    start = corner.column if along_rows else corner.row
+    begin = start.index if start is not None else 0
+    part = vector[begin : begin + count]
+    if len(part) != count:
+        return None
+    spread = np.broadcast_to(part.reshape((1, wide) if along_rows else (lanes, 1)), (lanes, wide))
+    return np.array(spread.reshape(shape))
 
+
+def _turned(places: Places, vector: Array, line: Line, main: str, name: str) -> Compute:
     def compute(running: Running, index: int) -> Values | None:
-        call = line.flow.call(index)
-        taken = next((found for each, found in views(call) if each == main), ()) if call is not None else ()
-        data, held = running.value(main), running.value(name)
-        lanes, wide = data.shape[0], data.size // data.shape[0]
-        along_rows = held.size == held.shape[0]
-        corner = places.corner(Slot(index, main))
-        start = corner.column if along_rows else corner.row
-        count = wide if along_rows else lanes
-        begin = start.index if start is not None else 0
-        part = vector[begin : begin + count]
-        if not taken or len(part) != count:
-            return None
-        shape = (1, wide) if along_rows else (lanes, 1)
-        other = np.array(np.broadcast_to(part.reshape(shape), (lanes, wide)).reshape(data.shape))
-        return through(data, taken, lambda each: other if each == name else running.value(each))
+        other = _across(places, vector, line, index, main, name)
+        return None if other is None else _with(running, line, index, main, name, other)
 
     return compute
 
 
-def others(survey: Survey) -> Iterator[Repair]:
-    """Another parameter of the same shape and kind taken in one line."""
-    places = Places(survey.flow)
-    for line in survey.sites:
-        for main, taken in views(line.call):
-            for step in taken:
-                one = _parameter(survey, places, line.slot(step.operand)) if step.operand else None
-                alike = [
-                    each
-                    for each in survey.floats
-                    if one is not None
-                    and each is not one
-                    and each.shape == one.shape
-                    and each.kind == one.kind
-                ]
-                for other in alike[:FEW]:
-                    assert one is not None
-                    sentence = f"{line.opcode} takes {one.path}: with {other.path} there the output matches"
-                    around = Recomputed(
-                        line.instructions, _replaced(survey, places, line, main, step.operand, one, other)
-                    )
-                    yield from line.repair(OTHER, sentence, None, around)
+def _with(running: Running, line: Line, index: int, main: str, name: str, other: Values) -> Values | None:
+    """What an instruction would give with other values of an operand."""
+    call = line.flow.call(index)
+    taken = next((found for each, found in views(call) if each == main), ()) if call is not None else ()
+    if not taken:
+        return None
+    return through(running.value(main), taken, lambda each: other if each == name else running.value(each))
 
 
-def _replaced(
-    survey: Survey, places: Places, line: Line, main: str, name: str, one: Parameter, other: Parameter
-) -> Callable[[Running, int], Values | None]:
-    vector = widened(survey, other).reshape(-1)
+def others(survey: Arranged) -> Iterator[Repair]:
+    """Another parameter of the same shape and kind taken in one line, where it is smaller than what it scales."""
+    places = survey.places
+    for line, main, name, _, one in _operands(survey, places):
+        small = math.prod(one.shape) < line.call.measure(main, "elements")
+        if not small or _addresses(places, line, line.first, name, one.buffer) is None:
+            continue
+        alike = (each for each in survey.floats if each.shape == one.shape and each.kind == one.kind)
+        for other in islice((each for each in alike if each is not one), FEW):
+            sentence = f"{line.opcode} takes {one.path}: with {other.path} there the output matches"
+            vector = widened(survey, other).reshape(-1)
+            around = Recomputed(line.instructions, _replaced(places, vector, line, main, name, one))
+            yield from line.repair(OTHER, sentence, None, around)
 
+
+def _replaced(places: Places, vector: Array, line: Line, main: str, name: str, one: Parameter) -> Compute:
     def compute(running: Running, index: int) -> Values | None:
-        call = line.flow.call(index)
-        taken = next((found for each, found in views(call) if each == main), ()) if call is not None else ()
-        held = running.value(name)
-        at = _addresses(places, Slot(index, name), held, one.buffer)
-        if not taken or at is None or int(at.max()) >= vector.size:
+        at = _addresses(places, line, index, name, one.buffer)
+        if at is None or int(at.max()) >= vector.size:
             return None
-        changed = vector[at].reshape(held.shape)
-        return through(
-            running.value(main), taken, lambda each: changed if each == name else running.value(each)
-        )
+        return _with(running, line, index, main, name, vector[at].reshape(running.value(name).shape))
 
     return compute
 
 
-def _addresses(places: Places, slot: Slot, like: Values, buffer: int) -> Array | None:
+def _addresses(places: Places, line: Line, index: int, name: str, buffer: int) -> Array | None:
     """Where the elements of an operand lie in a parameter, if that is an affine map of two axes."""
-    lanes, wide = like.shape[0], like.size // like.shape[0]
-    found = [places.origin(slot, place) for place in (0, 1 if wide > 1 else 0, wide if lanes > 1 else 0)]
+    call = line.flow.call(index)
+    if call is None:
+        return None
+    slot, shape = Slot(index, name), call.counts(name)
+    lanes, wide = shape[0], math.prod(shape[1:])
+    asked = (0, 1 if wide > 1 else 0, wide if lanes > 1 else 0, lanes * wide - 1)
+    found = [places.origin(slot, place) for place in asked]
     if any(each is None or each[0] != buffer for each in found):
         return None
-    first, across, down = (each[1] for each in found if each is not None)
+    first, across, down, last = (each[1] for each in found if each is not None)
     at = first + (down - first) * np.arange(lanes)[:, None] + (across - first) * np.arange(wide)[None, :]
-    last = places.origin(slot, like.size - 1)
-    return at if last is not None and last[1] == at[-1, -1] else None
+    return at if last == at[-1, -1] else None
 
 
 def widened(survey: Survey, one: Parameter) -> Array:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from nkireview.checks.dataflow import DEPTH, UNKNOWN, Dataflow, Slot
 from nkireview.checks.steps import MATMUL
+from nkireview.diagnosis.habits.survey import Survey
 from nkireview.program.access import Access
 from nkireview.program.call import CallView, Tile
 
@@ -72,8 +74,11 @@ class Places:
         return found
 
     def origin(self, slot: Slot, place: int) -> Pair | None:
-        """The buffer in HBM and the address of one element that an operand reads, by its number in the access."""
-        found = self._address(slot, (place, place))
+        """The buffer in HBM and the address of which one element that an operand reads is a copy.
+
+        place: its number in the access.
+        """
+        found = self._address(slot, (place, place), plain=True)
         return None if found is None else (found[0], found[1][0])
 
     def _start(self, slot: Slot, step: int) -> Start | None:
@@ -90,8 +95,8 @@ class Places:
             stride *= shape[axis]
         return None
 
-    def _address(self, slot: Slot, pair: Pair) -> tuple[int, Pair] | None:
-        """The addresses of two elements of what an operand reads."""
+    def _address(self, slot: Slot, pair: Pair, plain: bool = False) -> tuple[int, Pair] | None:
+        """The addresses that two elements of what an operand reads come from; plain: by copies and transposes alone."""
         for _ in range(DEPTH):
             call = self.flow.call(slot.instruction)
             if call is None or not call.has(slot.operand):
@@ -106,6 +111,8 @@ class Places:
             if found is None:
                 return None
             writer, call, pair = found
+            if plain and call.row.name not in COPIED | TURNED:
+                return None
             back = next(iter(self._back(writer, call, pair)), None)
             if back is None:
                 return None
@@ -158,6 +165,16 @@ class Places:
         writers = self.flow.writers(Slot(index, name))
         calls = [self.flow.call(each.instruction) for each in writers if each.instruction != UNKNOWN]
         return any(each is not None and each.row.name not in ("memset", "iota") for each in calls)
+
+
+@dataclass(frozen=True, eq=False)
+class Arranged(Survey):
+    """A Program with its arguments, and where its tiles lie."""
+
+    @cached_property
+    def places(self) -> Places:
+        """Where they do."""
+        return Places(self.flow)
 
 
 def _turned(place: int, wide: int, lanes: int) -> int:

@@ -28,6 +28,7 @@ GROUPS = tuple(
     frozenset(each) for each in (("multiply", "divide"), ("add", "subtract"), ("maximum",), ("minimum",))
 )
 """Steps of one group may change places with each other."""
+SYMMETRIC = frozenset({"add", "multiply", "maximum", "minimum"})
 VERBS = MappingProxyType(
     {"multiply": "multiplies with", "add": "adds", "subtract": "subtracts", "divide": "divides by"}
 )
@@ -42,14 +43,20 @@ def views(call: CallView) -> Iterator[tuple[str, tuple[Step, ...]]]:
     taken = steps(call)
     if name in COPIES or not taken or not main or not call.has("dst"):
         return
-    if any(step.op == "select" for step in taken):
+    if not all(step.op in act.BY_NAME or _arithmetic(step.op) for step in taken):
         return
     size = call.measure("dst", "elements")
     if call.measure(main, "elements") == size:
         yield main, taken
     if name == "tensor_tensor" and call.tiles["data1"].access != call.tiles["data2"].access:
         if call.measure("data2", "elements") == size:
-            yield "data2", (Step(taken[0].op, operand="data1", reverse=True),)
+            op = taken[0].op
+            yield "data2", (Step(op, operand="data1", reverse=op not in SYMMETRIC),)
+
+
+def _arithmetic(op: str) -> bool:
+    """True for an operator on numbers, false for one on bits."""
+    return op in alu.BY_NAME and alu.of(op).kind == "arithmetic"
 
 
 def squares(call: CallView) -> bool:
@@ -61,6 +68,10 @@ def commute(one: Step, other: Step) -> bool:
     """True where two steps give the same in either order."""
     if one == other:
         return True
+    bounds = {step.op: step.number for step in (one, other)}
+    low, high = bounds.get("maximum"), bounds.get("minimum")
+    if low is not None and high is not None:
+        return low <= high
     turned = any(step.op == "divide" and step.reverse for step in (one, other))
     turned = turned or any(step.op == "subtract" and step.reverse for step in (one, other))
     return not turned and any(one.op in group and other.op in group for group in GROUPS)

@@ -9,6 +9,7 @@ from nkireview.diagnosis.flows import (
     accumulators,
     arguments,
     casts,
+    masking,
     parts,
     reductions,
     rescaling,
@@ -41,6 +42,8 @@ def repairs(flow: Dataflow, given: Mapping[int, Array]) -> Iterator[Repair]:
     yield from rescaling.not_rescaled(flow, lines)
     yield from casts.rounded_otherwise(flow, lines)
     yield from casts.saturated(flow, lines)
+    yield from masking.multiplied(flow, lines)
+    yield from masking.untransposed(flow, lines)
     yield from reductions.masked_too_early(flow, lines)
     yield from reductions.masked_too_late(flow, lines)
     yield from arguments.backwards(flow, given)

@@ -108,7 +108,7 @@ def _unfelt(case: Case) -> Iterator[tuple[int, Mask]]:
 
 def _run(case: Case, at: int, changed: Array) -> list[Array]:
     """The kernel's unrounded outputs with one input changed."""
-    given = {buffer: array for buffer, array in zip(case.buffers, case.inputs, strict=True)}
+    given = dict(zip(case.buffers, case.inputs, strict=True))
     given[case.buffers[at]] = changed
     found = execute(case.program, given, compute=np.float64, rounding="off")
     return [np.asarray(output.values, np.float64) for output in found.outputs]
