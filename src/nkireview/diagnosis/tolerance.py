@@ -43,7 +43,7 @@ INHERENT = 2
 """Runs with moved arguments that show how far the computation itself enlarges errors."""
 GATE = 8.0
 """Times the roundoff of a sum from which the spread of an output is held against that."""
-STABLE = 6.0
+STABLE = 12.0
 """Times what a sum of its length may add to it that a stable way of computing enlarges errors at most."""
 PRIOR = 8.0
 """How many samples the pooled spread of neighbours counts as beside those of the element itself."""
