@@ -1,0 +1,129 @@
+"""A review says why an output is wrong, by name and line, and what rounding explains of one that is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_cases import blockers, judge
+
+from nkireview.numbers_record import NumbersRecord
+from nkireview.record import Figures, OutputResult
+from nkireview.requests import from_file
+from nkireview.review import review
+from nkireview.runner import ForkServer
+
+CAUSES = {
+    "r10": ("mask-fully-masked", "a row whose elements are all masked"),
+    "r14": ("bias-axis", "bias of activation has 64 elements a partition"),
+    "r16": ("indices-in-low-precision", "iota keeps positions in bfloat16"),
+    "r18": ("factor", "1 is added: multiplied with instead the output matches"),
+    "r26": ("constant-output", "is made of no input: it is always the same"),
+}
+
+
+def drawn(numbers: tuple[NumbersRecord, ...]) -> NumbersRecord:
+    """The numbers on inputs as drawn."""
+    return next(each for each in numbers if each.inputs == "as drawn")
+
+
+@pytest.mark.parametrize("case", sorted(CAUSES))
+def test_the_cause_of_a_wrong_case_is_named(server: ForkServer, case: str) -> None:
+    record = judge(server, case, "bad", "trn2")
+    name, sentence = CAUSES[case]
+    found = drawn(record.numbers)
+    assert record.status == "rejected"
+    assert found.verdict == "defect"
+    assert found.causes[0].name == name
+    assert sentence in found.causes[0].sentence
+    wrong = [text for _, _, text in blockers(record) if " is wrong (" in text]
+    assert all(f"; cause: {found.causes[0].sentence}" in text for text in wrong), wrong
+
+
+@pytest.mark.parametrize("case", sorted(CAUSES))
+def test_the_good_case_is_rounding(server: ForkServer, case: str) -> None:
+    record = judge(server, case, "good", "trn2", "_good" if case == "r14" else "")
+    found = drawn(record.numbers)
+    assert found.verdict == "rounding" and not found.causes
+    assert all(output.use is not None and output.use <= 1 for output in found.outputs)
+
+
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def sums(x):
+    \"\"\"x [128, 512] -> the sum of each row over its standard deviation, kept in {dtype} on the way.\"\"\"
+    rows, columns = x.shape
+    out = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    parts = nl.ndarray((rows, 8), dtype=nl.float32, buffer=nl.sbuf)
+    for at in range(8):
+        nisa.tensor_reduce(
+            dst=parts[:, at : at + 1], op=nl.add, data=tile[:, at * 64 : at * 64 + 64], axis=(1,), keepdims=True
+        )
+    total = nl.ndarray((rows, 1), dtype=nl.{dtype}, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=0.0)
+    for at in range(8):
+        nisa.tensor_tensor(dst=total, data1=total, data2=parts[:, at : at + 1], op=nl.add)
+    held = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=held, src=total)
+    nisa.dma_copy(dst=out, src=held)
+    return out
+"""
+
+
+@pytest.mark.parametrize(("dtype", "verdict"), [("float32", "rounding"), ("bfloat16", "defect")])
+def test_growth_and_costs_of_a_running_sum(
+    server: ForkServer, tmp_path: Path, dtype: str, verdict: str
+) -> None:
+    kernel, reference = tmp_path / "sums.py", tmp_path / "reference.py"
+    kernel.write_text(KERNEL.format(dtype=dtype))
+    reference.write_text("def sums(x):\n    return x.sum(axis=1, keepdims=True)\n")
+    request = from_file(
+        kernel,
+        kernel="sums",
+        reference=f"{reference}:sums",
+        inputs=("x=f32[128,512]:uniform(0.4,0.6)",),
+        inputs_from=None,
+        target="trn2",
+        nki=None,
+        lnc=None,
+        seed=3,
+    )
+    record = review(request, server)
+    found = drawn(record.numbers)
+    assert found.verdict == verdict
+    if verdict == "defect":
+        assert found.causes[0].name == "low-precision-sum"
+        assert found.causes[0].place == "sums.py:21"
+        assert found.costs[0].place == "sums.py:21" and found.costs[0].dtype == "bfloat16"
+        assert found.costs[0].share > 100
+        (series,) = [each for each in found.growth if each.dtype == "bfloat16"]
+        # a sum of eight parts of 32 in eight digits: off by up to 2^-9 of itself at each addition
+        assert series.additions[-1] == 8
+        assert series.error[-1] <= 8 * 2.0**-9
+        assert series.error[-1] > 10 * series.expected[-1]
+
+
+def test_an_explained_output_is_correct() -> None:
+    figures = Figures(
+        scaled_max=1.0,
+        rms_ratio=1.0,
+        max_ulps=1.0,
+        max_abs=1.0,
+        at=(0,),
+        got="1.0",
+        expected="2.0",
+        elements=1,
+        nonfinite_mismatches=0,
+    )
+    held = {"name": "out", "dtype": "float32", "shape": (1,), "figures": figures, "explained": 0.5}
+    assert OutputResult(**held, status="correct").explained == 0.5
+    with pytest.raises(ValueError, match="only an output that is correct, without stored roundings"):
+        OutputResult(**held, status="wrong", reason="wrong")
+    with pytest.raises(ValueError, match="less than or equal to 1"):
+        OutputResult(**{**held, "explained": 1.5}, status="correct")
