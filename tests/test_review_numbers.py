@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_cases import blockers, judge
 
+from nkireview.diagnosis import diagnose
 from nkireview.numbers_record import NumbersRecord
 from nkireview.record import Figures, OutputResult
 from nkireview.requests import from_file
 from nkireview.review import review
 from nkireview.runner import ForkServer
 
+sys.path.append(str(Path(__file__).resolve().parent / "numbers"))
+
+from kit import FILES, load, problem
+
+HONEST = FILES[0].parent.parent / "honest"
 CAUSES = {
     "r10": ("mask-fully-masked", "a row whose elements are all masked"),
     "r14": ("bias-axis", "bias of activation has 64 elements a partition"),
@@ -127,3 +135,22 @@ def test_an_explained_output_is_correct() -> None:
         OutputResult(**held, status="wrong", reason="wrong")
     with pytest.raises(ValueError, match="less than or equal to 1"):
         OutputResult(**{**held, "explained": 1.5}, status="correct")
+
+
+def test_outputs_from_elsewhere_are_not_blamed_on_a_program_that_is_right() -> None:
+    asked = problem(load(HONEST / "softmax.py"), "honest", (64, 1024), "float32", 0)
+    got = [np.asarray(each * 1.01, np.float32) for each in asked.wanted]
+    found = diagnose(asked.program, asked.arguments, asked.wanted, got=got)
+    assert found.verdict == "defect"
+    assert [cause.name for cause in found.causes] == ["not-the-program"]
+    assert found.causes[0].sentence.startswith("the Program is right: executed here it gives")
+
+
+def test_a_reference_that_rounds_is_allowed_its_own_roundings() -> None:
+    asked = problem(load(HONEST / "matmul.py"), "honest", (1024, 32, 64), "float32", 0)
+    a, b = asked.arguments.values()
+    steps = np.cumsum(a[:, :, None] * b[:, None, :], axis=0, dtype=np.float32)[-1]
+    exact = diagnose(asked.program, asked.arguments, asked.wanted).outputs[0].tolerance.allowed
+    loose = diagnose(asked.program, asked.arguments, [steps], rounded=True)
+    assert loose.verdict == "rounding"
+    assert (loose.outputs[0].tolerance.allowed > exact).all()

@@ -44,6 +44,7 @@ SAMPLED = 8
 """Samples of the noise."""
 LINES = 8
 """Lines whose roundings are looked at one by one."""
+FOREIGN = "the Program is right: executed here it gives what the reference gives, unlike the outputs that were given"
 VAGUE = frozenset({"division-by-zero", "not-finite"})
 """Causes that say where NaN or infinity begins and not why: changes of the run as stored may tell more."""
 STORED = 64
@@ -96,7 +97,7 @@ class _Diagnosis:
     ) -> None:
         self.started = time.monotonic()
         self.program, self.arguments, self.reference = program, arguments, reference
-        self.rounded = rounded
+        self.rounded, self.foreign = rounded, got is not None
         self.wanted = [np.asarray(each, np.float64) for each in wanted]
         self.flow = Dataflow.of(program, ROWS)
         self.derivation = derivation or Derivation.of_program(program, self.flow)
@@ -145,7 +146,10 @@ class _Diagnosis:
         deviation: Deviation | None = None
         grown: list[Series] = []
         spent: list[Cost] = []
-        if not all(right):
+        foreign = not all(right) and self.foreign and self._own_is_right(tolerances)
+        if foreign:
+            causes = [Cause("not-the-program", FOREIGN, "", "shadow")]
+        elif not all(right):
             if all(
                 tolerance.holds(one, want)
                 for one, want, tolerance in zip(exact, self.wanted, tolerances, strict=True)
@@ -184,6 +188,14 @@ class _Diagnosis:
                 raise ValueError(
                     f"output {output.name} has shape {list(have.shape)}, the reference's {list(want.shape)}"
                 )
+
+    def _own_is_right(self, tolerances: Sequence[Tolerance]) -> bool:
+        """True where the Program's own run, rounded as it is, is right."""
+        own = [self._numbers(at, values) for at, values in enumerate(self._stored())]
+        return all(
+            tolerance.holds(have, want)
+            for have, want, tolerance in zip(own, self.wanted, tolerances, strict=True)
+        )
 
     def _gross(self, exact: Sequence[Float64]) -> bool:
         """True where an output is wrong by far even without rounding, and there is no time to say how far."""

@@ -13,7 +13,7 @@ import numpy as np
 PAIR = {
     "id": "b06",
     "cause": "causal-mask-tile-offset",
-    "also": ("mask-offset", "causal-mask", "wrong-mask"),
+    "also": ("mask-offset", "causal-mask", "wrong-mask", "mask-tile-offset"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((256, 64), (300, 128), (192, 40)),  # positions, head dimension
 }

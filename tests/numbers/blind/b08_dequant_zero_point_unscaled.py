@@ -13,7 +13,7 @@ import numpy as np
 PAIR = {
     "id": "b08",
     "cause": "zero-point-not-scaled",
-    "also": ("zero-point-after-scale", "dequantisation-order", "zero-point"),
+    "also": ("zero-point-after-scale", "dequantisation-order", "zero-point", "step-order"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 128, 128), (256, 256, 192), (300, 200, 160)),  # rows, inner, channels
 }

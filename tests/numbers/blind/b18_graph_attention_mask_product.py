@@ -15,7 +15,7 @@ import numpy as np
 PAIR = {
     "id": "b18",
     "cause": "mask-multiplied-before-softmax",
-    "also": ("multiplicative-mask", "masked-logits-zero", "masked-entries-not-excluded"),
+    "also": ("multiplicative-mask", "masked-logits-zero", "masked-entries-not-excluded", "mask-multiplied"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 256, 64), (256, 384, 32), (200, 300, 96)),  # nodes, possible neighbours, features
 }

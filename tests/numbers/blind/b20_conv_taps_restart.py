@@ -15,7 +15,7 @@ import numpy as np
 PAIR = {
     "id": "b20",
     "cause": "psum-restarted-per-tap",
-    "also": ("accumulation-restarted", "accumulator-overwritten", "partial-sum-lost"),
+    "also": ("accumulation-restarted", "accumulator-overwritten", "partial-sum-lost", "stale-accumulator"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((256, 64, 300), (128, 128, 512), (200, 150, 700)),  # C, O, T
 }
