@@ -17,7 +17,12 @@ import numpy as np
 PAIR = {
     "id": "b16",
     "cause": "probabilities-not-transposed",
-    "also": ("matmul-operand-transposed", "stationary-not-transposed", "transposed-operand"),
+    "also": (
+        "matmul-operand-transposed",
+        "stationary-not-transposed",
+        "transposed-operand",
+        "operand-transposed",
+    ),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((256, 64), (128, 128), (300, 32)),  # tokens, head dimension
 }
