@@ -1,8 +1,8 @@
 """Granting: which stores of a Program may round to their own dtype, and which only as float32 would.
 
-A kernel is granted the roundings that its contract implies: those of its output, and of intermediates no coarser than
-its outputs and inputs. Sums that are rounded at each of several additions are not: they grow with their length, and
-nothing in the contract asks for them.
+A kernel is granted the roundings that its contract implies: those of its outputs, of intermediates no coarser than
+these, of operands of matmuls in the dtype of an input, and of what is quantised. Sums that are rounded at each of
+several additions are not: they grow with their length, and nothing in the contract asks for them.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def granted(program: Program, kinds: Sequence[Work], of: Sequence[int], flow: Da
         )
     }
     wide -= set(_quantised(flow, wide))
+    wide -= set(_multiplied(flow, wide))
     wide |= set(_running(program))
     return Granted(frozenset(last_roundings(flow)), frozenset(wide))
 
@@ -81,12 +82,47 @@ def _scaled(flow: Dataflow, index: int) -> bool:
     return False
 
 
+def _multiplied(flow: Dataflow, stores: Collection[int]) -> Iterator[int]:
+    """The stores of operands of matmuls in the dtype of an input: the PE array takes both operands in one precision."""
+    columns = flow.program.columns
+    given = {flow.program.buffer(buffer).dtype for _, buffer in flow.program.parameter_buffers}
+    known: dict[tuple[int, int], bool] = {}
+    for index in sorted(stores):
+        line = int(columns.place[index]), int(columns.opcode[index])
+        if line not in known:
+            call = flow.call(index)
+            known[line] = (
+                call is not None and call.has("dst") and call.dtype("dst") in given and _feeds(flow, index)
+            )
+        if known[line]:
+            yield index
+
+
+def _feeds(flow: Dataflow, index: int) -> bool:
+    """True where what an instruction stores becomes an operand of a matmul, through copies and transposes alone."""
+    left, seen = [Slot(index, "dst")], {index}
+    while left and len(seen) < AROUND:
+        for reader in flow.readers(left.pop(0)):
+            call = flow.call(reader.instruction) if reader.instruction != UNKNOWN else None
+            if call is None or reader.instruction in seen:
+                continue
+            seen.add(reader.instruction)
+            if call.row.name == "nc_matmul" and not call.imm("is_transpose"):
+                return True
+            if call.row.name in MOVES or call.row.name == "nc_matmul":
+                left.append(Slot(reader.instruction, "dst"))
+    return False
+
+
 def coarsest(program: Program) -> float:
-    """The largest unit roundoff of the floats that go in and come out."""
-    names = {program.access(output.access).dtype for output in program.outputs}
-    names |= {program.buffer(buffer).dtype for _, buffer in program.parameter_buffers}
-    floats = [BY_NAME[name] for name in names if BY_NAME[name].kind == "float"]
-    return max((dtypes.unit_roundoff(each) for each in floats), default=dtypes.unit_roundoff(FLOAT32))
+    """The largest unit roundoff of the floats that come out, or of those that go in where none comes out."""
+    outputs = {program.access(output.access).dtype for output in program.outputs}
+    inputs = {program.buffer(buffer).dtype for _, buffer in program.parameter_buffers}
+    for names in (outputs, inputs):
+        floats = [BY_NAME[name] for name in names if BY_NAME[name].kind == "float"]
+        if floats:
+            return max(dtypes.unit_roundoff(each) for each in floats)
+    return dtypes.unit_roundoff(FLOAT32)
 
 
 def _running(program: Program) -> Iterator[int]:

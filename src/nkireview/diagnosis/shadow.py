@@ -121,7 +121,8 @@ def _at(array: Float64, place: int) -> Any:
 
 
 def _rms(values: Float64) -> float:
-    return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
 
 
 def _spread(exact: Sequence[tuple[int, Float64]], sample: Sequence[tuple[int, Float64]]) -> list[float]:

@@ -278,6 +278,7 @@ class Derivation:
         if dtype.kind != "float":
             return Tolerance(dtype.name, exact, np.zeros_like(exact), flips)
         size = _size(exact)
+        spread = np.where(np.isfinite(spread), spread, 0.0)  # of what float32 does not hold anyway
         if wanted is not None:
             spread = spread * _smaller(wanted, size)
             size = _size(wanted)
@@ -366,9 +367,7 @@ def _spread(exact: Float64, samples: Sequence[Float64]) -> Float64:
 
 def _smaller(wanted: Float64, size: Float64) -> Float64:
     """For each element how many times smaller its row should be than it is; at most 1."""
-    should, have = (
-        np.sqrt(np.mean(np.square(as_rows(each)), axis=1, keepdims=True)) for each in (_size(wanted), size)
-    )
+    should, have = (as_rows(each).max(axis=1, keepdims=True) for each in (_size(wanted), size))
     share = np.divide(should, have, out=np.ones_like(have), where=have > 0)
     found = np.broadcast_to(np.minimum(share, 1.0), as_rows(size).shape)
     return np.asarray(found.reshape(size.shape))

@@ -116,6 +116,8 @@ def _run(case: Case, at: int, changed: Array) -> list[Array]:
 
 def _columns(case: Case, at: int, mask: Mask) -> str:
     where = np.flatnonzero(mask[0]).tolist()
+    if len(where) > 1 and where[-1] - where[0] == len(where) - 1:
+        return f"columns {where[0]} to {where[-1]} of {case.paths[at]}"
     shown = ", ".join(map(str, where[:6])) + (f" and {len(where) - 6} more" if len(where) > 6 else "")
     return f"column{'s' * (len(where) > 1)} {shown} of {case.paths[at]}"
 
