@@ -684,3 +684,213 @@ def test_numbers_and_shapes_that_do_not_fit_are_refused_in_one_sentence() -> Non
             asked(kernel, exact, got=got)
     with pytest.raises(ValueError, match="^the kernel returns 1 tensors, 2 were computed elsewhere"):
         asked(kernel, exact, exact, got=[exact, exact])
+
+
+def test_outputs_from_elsewhere_are_judged_in_place_of_the_programs_own() -> None:
+    values = normal(16, 16)
+    kernel, exact = simple(values), values.astype(np.float64) * 1.3
+    stored = (values * np.float32(1.3)).astype(np.float32)
+    assert asked(kernel, exact, got=[stored]).verdict == "rounding"
+    assert asked(kernel, exact, got=[stored.astype(np.float64)]).verdict == "rounding"
+    spoilt = stored.copy()
+    spoilt[3, 4] += 1e-3
+    found = asked(kernel, exact, got=[spoilt])
+    assert (found.verdict, found.outputs[0].over, found.outputs[0].index) == ("defect", 1, (3, 4))
+    assert found.outputs[0].got == float(spoilt[3, 4]) and found.outputs[0].wanted == exact[3, 4]
+    assert found.sentence.startswith("the Program is right: ")
+
+
+def test_outputs_from_elsewhere_are_numbers_of_the_outputs_dtype() -> None:
+    values = normal(16, 16).astype(BF16)
+    kernel = Kernel()
+    tile, _ = scaled(kernel, kernel.load(values), 1.5, "bfloat16")
+    kernel.store(tile)
+    exact = values.astype(np.float64) * 1.5
+    assert asked(kernel, exact, got=[exact.astype(BF16)]).verdict == "rounding"
+    assert asked(kernel, exact, got=[np.zeros_like(exact).astype(BF16)]).verdict == "defect"
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_right_where_it_is_wanted(special: float) -> None:
+    values = normal(16, 16)
+    values[2, 3] = special
+    kernel, exact = simple(values), values.astype(np.float64) * 1.3
+    assert asked(kernel, exact).verdict == "rounding"
+    for other in (0.0, 1.0, -special if np.isinf(special) else np.inf):
+        wrong = exact.copy()
+        wrong[2, 3] = other
+        found = asked(kernel, wrong)
+        assert (found.verdict, found.outputs[0].over, found.outputs[0].use) == ("defect", 1, np.inf)
+
+
+def test_what_overflows_in_the_output_is_right_where_the_reference_does_not_fit() -> None:
+    values = np.full((4, 4), 60000.0, np.float32)
+    kernel = Kernel()
+    tile, _ = scaled(kernel, kernel.load(values), 2.0, "float16")
+    kernel.store(tile)
+    assert asked(kernel, values.astype(np.float64) * 2).verdict == "rounding"
+    assert asked(kernel, values.astype(np.float64)).verdict == "defect"
+
+
+def test_each_of_several_outputs_is_judged() -> None:
+    values = normal(16, 16)
+    kernel = Kernel()
+    source = kernel.load(values)
+    for factor, name in ((1.3, "one"), (1.7, "two")):
+        tile, _ = scaled(kernel, source, factor)
+        out = kernel.hbm(16, 16)
+        kernel.copy(out, tile)
+        kernel.output(out, name=name)
+    exact = values.astype(np.float64)
+    assert asked(kernel, exact * 1.3, exact * 1.7).verdict == "rounding"
+    found = asked(kernel, exact * 1.3, exact * 1.9)
+    assert found.verdict == "defect"
+    assert [(each.name, each.verdict) for each in found.outputs] == [("one", "rounding"), ("two", "defect")]
+
+
+def test_integers_that_are_off_by_one_are_wrong() -> None:
+    values = np.arange(64, dtype=np.int32).reshape(8, 8)
+    kernel = Kernel()
+    tile = kernel.sbuf(8, 8, dtype="int32")
+    kernel.call("tensor_scalar", dst=tile, data=kernel.load(values), op0="add", operand0=3)
+    kernel.store(tile)
+    assert asked(kernel, values + 3).verdict == "rounding"
+    wrong = (values + 3).astype(np.float64)
+    wrong[7, 7] += 1
+    found = asked(kernel, wrong)
+    assert (found.verdict, found.outputs[0].over, found.outputs[0].index) == ("defect", 1, (7, 7))
+
+
+def test_a_defect_without_a_known_cause_is_told_by_its_pattern() -> None:
+    values = normal(64, 64)
+    kernel, exact = simple(values), values.astype(np.float64) * 1.3
+    exact[48:] = np.sin(exact[48:] * 7) + 5
+    found = asked(kernel, exact)
+    assert found.verdict == "defect" and found.causes == ()
+    assert found.outputs[0].over == 16 * 64
+    assert found.outputs[0].patterns
+    assert found.outputs[0].patterns[0].sentence.rstrip(".").lower() in found.sentence.lower()
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_no_time_still_gives_a_verdict_and_says_what_was_left_out(wrong: bool) -> None:
+    values = normal(16, 16)
+    kernel, exact = simple(values), values.astype(np.float64) * (1.9 if wrong else 1.3)
+    found = asked(kernel, exact, seconds=0.0)
+    assert found.verdict == ("defect" if wrong else "rounding")
+    assert bool(found.skipped) == wrong
+
+
+def test_arguments_references_and_outputs_are_left_as_they_were() -> None:
+    values = normal(16, 16)
+    values.flags.writeable = False
+    kernel = Kernel()
+    source = kernel.load(values)
+    tile = kernel.sbuf(16, 16)
+    kernel.call(
+        "tensor_scalar", dst=tile, data=source, op0="subtract", operand0=1.1, op1="multiply", operand1=0.7
+    )
+    kernel.call("tensor_scalar", dst=tile, data=tile, op0="add", operand0=1.1, op1="multiply", operand1=0.7)
+    kernel.store(tile)
+    wanted = [values.astype(np.float64)]
+    got = [values.copy()]
+    before = [values.copy(), wanted[0].copy(), got[0].copy()]
+
+    def reference(arrays: Any) -> list[Array]:
+        return [np.asarray(arrays[0], np.float64)]
+
+    program = kernel.program()
+    for given_got in (None, got):
+        diagnose(program, kernel.arguments, wanted, reference=reference, got=given_got)
+    for now, then in zip((values, wanted[0], got[0]), before, strict=True):
+        assert now.tobytes() == then.tobytes()
+    assert (
+        execute(program, kernel.arguments).outputs[0].values.tobytes()
+        == execute(kernel.program(), kernel.arguments).outputs[0].values.tobytes()
+    )
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_two_cores_are_judged_together(wrong: bool) -> None:
+    values = normal(2, 16, 16)
+    kernel = Kernel(lnc=2)
+    outputs = []
+    for core in range(2):
+        tile, _ = scaled(kernel, kernel.load(values[core]), 1.3 if core == 0 or not wrong else 1.4)
+        out = kernel.hbm(16, 16)
+        kernel.copy(out, tile)
+        outputs.append(out)
+        if core == 0:
+            kernel.switch_core()
+    for at, out in enumerate(outputs):
+        kernel.output(out, name=f"out{at}")
+    found = asked(kernel, *(values.astype(np.float64) * 1.3))
+    assert [each.verdict for each in found.outputs] == ["rounding", "defect" if wrong else "rounding"]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_loops_on_the_device_are_run_in_every_experiment(wrong: bool) -> None:
+    values = normal(16, 16)
+    kernel = Kernel()
+    looped(kernel, values, 6, as_loop=True)
+    found = asked(kernel, values.astype(np.float64) * 1.25 ** (5 if wrong else 6))
+    assert found.verdict == ("defect" if wrong else "rounding")
+
+
+def test_undefined_memory_is_a_defect_where_it_shows() -> None:
+    values = normal(16, 16)
+    kernel = Kernel()
+    source, tile = kernel.load(values), kernel.sbuf(16, 16)
+    kernel.call("tensor_scalar", dst=tile[:8], data=source[:8], op0="multiply", operand0=1.3)
+    kernel.store(tile)
+    found = asked(kernel, values.astype(np.float64) * 1.3)
+    assert found.verdict == "defect"
+    assert found.outputs[0].over == 8 * 16
+
+
+def test_an_instruction_without_a_meaning_is_a_defect() -> None:
+    values = normal(16, 16)
+    kernel = Kernel()
+    tile, _ = scaled(kernel, kernel.load(values), 1.3)
+    result = kernel.sbuf(16, 16)
+    kernel.call("tensor_tensor", dst=result, data1=tile, data2=tile[:, :8], op="add")
+    kernel.store(result)
+    assert asked(kernel, values.astype(np.float64) * 2.6).verdict == "defect"
+
+
+# Random chains of elementwise instructions
+
+
+def diagnosed(chain: Chain) -> tuple[Diagnosis, Kernel, Float64] | None:
+    """None where digits cancel, or numbers leave the range in which all of this is about rounding."""
+    kernel, exact, fine = built(chain)
+    if not fine:
+        return None
+    return asked(kernel, exact), kernel, exact
+
+
+quick = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+@settings(quick, max_examples=200)
+@given(chains())
+def test_honest_chains_are_never_called_a_defect(chain: Chain) -> None:
+    found = diagnosed(chain)
+    assume(found is not None)
+    assert found is not None
+    assert found[0].verdict == "rounding", found[0].outputs[0].use
+
+
+@settings(quick, max_examples=30)
+@given(chains(), st.data())
+def test_a_number_that_is_one_in_a_hundred_off_is_called_a_defect(chain: Chain, data: Any) -> None:
+    found = diagnosed(chain)
+    assume(found is not None and chain.numbered)
+    assert found is not None
+    other, _, fine = built(moved(chain, data.draw(st.sampled_from(chain.numbered))))
+    assume(fine)
+    allowed = found[0].outputs[0].tolerance.allowed
+    have = execute(other.program(), other.arguments).outputs[0].values.astype(np.float64)
+    distance = np.abs(have - found[2])
+    assume(float((distance / allowed).max()) > 20)
+    assert asked(other, found[2]).verdict == "defect"

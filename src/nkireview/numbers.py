@@ -75,7 +75,8 @@ def numbers(
 
     arguments: an array in storage dtype for each parameter buffer; wanted: a float64 array for each output. reference:
     see `diagnose`. limits: the task's own tolerance of each output, whose gaps are then sought. got: outputs computed
-    elsewhere. full: platforms, precision by line and routes as well. rounded: see `diagnose`. Raise ValueError where shapes do not fit.
+    elsewhere. full: platforms, precision by line and routes as well. rounded: see `diagnose`. Raise ValueError where
+    shapes do not fit.
     """
     started = time.monotonic()
     derivation = Derivation.of_program(program)

@@ -27,7 +27,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """An output that differs from the reference; `inputs` says which values were given, `cause` why, where it is known."""
+    """An output that differs from the reference; `inputs`: which values were given; `cause`: why, where it is known."""
 
     output: str
     reason: str
