@@ -154,3 +154,42 @@ def test_a_reference_that_rounds_is_allowed_its_own_roundings() -> None:
     loose = diagnose(asked.program, asked.arguments, [steps], rounded=True)
     assert loose.verdict == "rounding"
     assert (loose.outputs[0].tolerance.allowed > exact).all()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (np.full((64, 1024), np.nan), "the reference of output .* is NaN or infinite in every element"),
+        (
+            np.full((64, 1024), 1e39),
+            "no element of the reference of output .* fits float32, which ends at 3.40282e",
+        ),
+        (np.full((64, 1024), 1j), "the reference gives complex numbers, expected real ones"),
+    ],
+)
+def test_a_reference_that_nothing_can_be_compared_with_is_refused(wanted: np.ndarray, said: str) -> None:
+    asked = problem(load(HONEST / "softmax.py"), "honest", (64, 1024), "float32", 0)
+    with pytest.raises(ValueError, match=said):
+        diagnose(asked.program, asked.arguments, [wanted])
+
+
+def test_a_review_of_outputs_that_do_not_fit_their_dtype_judges_nothing(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    kernel, reference = tmp_path / "sums.py", tmp_path / "reference.py"
+    kernel.write_text(KERNEL.format(dtype="float32"))
+    reference.write_text("def sums(x):\n    return x.sum(axis=1, keepdims=True) * 1e38\n")
+    request = from_file(
+        kernel,
+        kernel="sums",
+        reference=f"{reference}:sums",
+        inputs=("x=f32[128,512]:uniform(0.4,0.6)",),
+        inputs_from=None,
+        target="trn2",
+        nki=None,
+        lnc=None,
+        seed=3,
+    )
+    record = review(request, server)
+    assert record.status == "not reviewed"
+    assert record.reason.endswith("no element of the reference fits the dtype of the output on these inputs")

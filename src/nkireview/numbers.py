@@ -173,7 +173,8 @@ def chosen(allowed: Float64, wanted: Float64, dtype: str) -> Chosen:
     """A relative part of the output's own rounding, and what is left in units of the rms of each row."""
     rtol = dtypes.unit_roundoff(dtypes.BY_NAME[dtype])
     rows = as_rows(np.where(np.isfinite(wanted), wanted, 0.0))
-    size = np.sqrt(np.mean(np.square(rows), axis=1, keepdims=True))
+    with np.errstate(over="ignore"):
+        size = np.sqrt(np.mean(np.square(rows), axis=1, keepdims=True))
     left = np.maximum(as_rows(allowed) - rtol * np.abs(rows), 0)
     share = np.divide(left, size, out=np.zeros_like(left), where=size > 0)
     return Chosen(rtol=_up(rtol), atol=_up(float(share.max(initial=0.0))))

@@ -200,9 +200,11 @@ def _saying(where: str) -> Iterator[None]:
 
 
 def with_limits(request: Request, wall_s: float | None) -> Request:
-    """The request with another wall time for each child."""
+    """The request with another wall time for each child; UsageError for one that is no number."""
     if wall_s is None:
         return request
+    if not math.isfinite(wall_s):
+        raise UsageError(f"--wall is {wall_s}: expected a number of seconds")
     times = {"wall_s": wall_s, "cpu_s": max(1, int(wall_s) + 1)}
     own = request.reference_limits
     return replace(

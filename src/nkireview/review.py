@@ -208,7 +208,9 @@ class _Review:
         for seed in seeds:
             runs.one(seed, "as drawn", in_contract=True)
         unreached: tuple[Unreached, ...] = ()
-        if not runs.mismatch:
+        if runs.records and all(run.status == "not assessed" for run in runs.records):
+            self.not_judged = f"workload {facts.name}: {runs.records[0].reason}"
+        elif not runs.mismatch:
             for kind in self._kinds(traced, program, runs, seeds[0]):
                 in_contract = kind in traced.workload.hostile
                 with self._unless_asked(f"{facts.name} on {kind} inputs", in_contract):

@@ -142,7 +142,7 @@ class Runs:
             self.records.append(self._record(seed, kind, in_contract, (), self.mismatch))
             return
         asked = in_contract or kind in ALWAYS
-        if kind != AS_DRAWN and not self._representable(wanted, all_of=not asked):
+        if not self._representable(wanted, all_of=not asked):
             self.records.append(self._unassessed(seed, kind, in_contract, all_of=not asked))
             return
         limits, verdicts = self._judged(execution, wanted, seed, kind)
@@ -439,6 +439,8 @@ class Runs:
             return
         if self._returned is not None:
             self.notes.setdefault(f"{name}: what rounding explains: the task shapes the outputs anew")
+            return
+        if all(record.status == "not assessed" for record in self.records):
             return
         drawn = self._drawn[0], AS_DRAWN
         if self._failed == drawn or (self._took <= LONG and not self._many):

@@ -98,6 +98,8 @@ class _Diagnosis:
         self.started = time.monotonic()
         self.program, self.arguments, self.reference = program, arguments, reference
         self.rounded, self.foreign = rounded, got is not None
+        if any(np.iscomplexobj(each) for each in wanted):
+            raise ValueError("the reference gives complex numbers, expected real ones")
         self.wanted = [np.asarray(each, np.float64) for each in wanted]
         self.flow = Dataflow.of(program, ROWS)
         self.derivation = derivation or Derivation.of_program(program, self.flow)
@@ -188,6 +190,24 @@ class _Diagnosis:
                 raise ValueError(
                     f"output {output.name} has shape {list(have.shape)}, the reference's {list(want.shape)}"
                 )
+        for at, want in enumerate(self.wanted):
+            self._fits(at, want)
+
+    def _fits(self, at: int, want: Float64) -> None:
+        """Raise ValueError where nothing of a reference can be compared with what the output's dtype holds."""
+        output = self.program.outputs[at]
+        dtype = BY_NAME[self.program.access(output.access).dtype]
+        if dtype.kind != "float" or not want.size:
+            return
+        if not np.isfinite(want).any():
+            raise ValueError(
+                f"the reference of output {output.name} is NaN or infinite in every element: nothing can be compared"
+            )
+        if not (np.abs(want) <= dtype.max_finite).any():
+            raise ValueError(
+                f"no element of the reference of output {output.name} fits {dtype.name}, which ends at "
+                f"{dtype.max_finite:g}: nothing can be compared; choose smaller inputs"
+            )
 
     def _own_is_right(self, tolerances: Sequence[Tolerance]) -> bool:
         """True where the Program's own run, rounded as it is, is right."""

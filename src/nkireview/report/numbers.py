@@ -25,6 +25,8 @@ MOST_RECORDS = 24
 
 def use_of(output: OutputNumbers) -> str:
     """How much of the allowed error is used: ``41% of what rounding explains``."""
+    if output.use is None and output.chosen is None:
+        return "other integers than the reference's, which must be equal"
     if output.use is None:
         return "NaN or infinity that is not the reference's"
     if output.use <= 1:

@@ -21,7 +21,7 @@ MEANING = {
     "high": "up to all of it",
     "over": "beyond it",
     "far": "more than ten times it",
-    "lost": "NaN or infinity that is not the reference's",
+    "lost": "NaN or infinity that is not the reference's, or another integer",
 }
 TALLEST_REM, LEAST_REM, ROW_REM = 18.0, 1.6, 1.1
 MOST_TICKS = 6
