@@ -46,7 +46,7 @@ MUTANTS, MUTATED = 24, 2.0
 """Mutants that an author's tests are asked about, and seconds over which they are executed once each."""
 EXECUTIONS = 8.0
 """Times an execution that may be spent on what rounding explains of a right kernel, and of one that is graded."""
-RIGHT, GRADED = 0.5, 1.0
+RIGHT, GRADED = 0.2, 1.0
 """Seconds that may be spent on it in any case: on a right kernel, and on a wrong one among many."""
 
 
