@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.audit import audit
-from nkireview.checks.dataflow import Dataflow
 from nkireview.checks.routes import Route, routes
 from nkireview.diagnosis.diagnose import Reference, diagnose
 from nkireview.diagnosis.model import Diagnosis, OutputDiagnosis
@@ -19,7 +18,6 @@ from nkireview.diagnosis.platforms import platform, spread
 from nkireview.diagnosis.tolerance import Derivation
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import BY_NAME
-from nkireview.isa.table import ROWS
 from nkireview.mutants import killed, mutants
 from nkireview.numbers_record import (
     AuditLine,
@@ -47,8 +45,6 @@ CELLS = 32
 """Rows and columns of a heat map."""
 EDGES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0)
 """Upper edges of the histogram, in units of the output's spacing."""
-MUTANTS = 24
-"""Mutants that a task's own tolerance is asked about."""
 
 GPUS = ("gpu-fp32", "gpu-tf32", "gpu-fast-math")
 """GPUs that every Program is held against; the first is compared with its target."""
@@ -70,6 +66,7 @@ def numbers(
     got: Sequence[Array] | None = None,
     full: bool = False,
     rounded: bool = False,
+    derivation: Derivation | None = None,
 ) -> NumbersRecord:
     """Diagnose the outputs of a Program and record what a person needs to judge them.
 
@@ -79,7 +76,7 @@ def numbers(
     shapes do not fit.
     """
     started = time.monotonic()
-    derivation = Derivation.of_program(program)
+    derivation = derivation or Derivation.of_program(program)
     found = diagnose(
         program,
         arguments,
@@ -230,7 +227,7 @@ def _let_through(
             for one, mine, limit in zip(got, honest, limits, strict=True)
         )
 
-    outcomes = killed(program, arguments, mutants(program, MUTANTS), passes)
+    outcomes = killed(program, arguments, mutants(program), passes)
     missed = tuple(
         LetThrough(name=each.mutant.name, sentence=each.mutant.sentence, place=each.mutant.place)
         for each in outcomes
@@ -250,7 +247,7 @@ def _more(
     allowed = [each.tolerance.allowed for each in found.outputs]
     judged = audit(program, arguments, wanted, allowed)
     apart = spread(derivation, arguments, [platform(name) for name in _platforms(program)])
-    ways = routes(Dataflow.of(program, ROWS))
+    ways = routes(derivation.flow)
     return {
         "audit": tuple(
             AuditLine(

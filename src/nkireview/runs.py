@@ -22,6 +22,7 @@ from nkireview.diagnosis import Derivation
 from nkireview.execute import Execution, OutputValue, Rounding, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
+from nkireview.mutants import MOST as MOST_MUTANTS
 from nkireview.mutants import evidence
 from nkireview.numbers import numbers
 from nkireview.numbers_record import NumbersRecord
@@ -42,8 +43,8 @@ from nkireview.tracing import Request, Traced
 
 LONG, SHORT = 1.0, 0.25
 """Seconds of an execution from which on a right kernel is not looked at further, and below which mutants are run."""
-MUTANTS, MUTATED = 24, 2.0
-"""Mutants that an author's tests are asked about, and seconds over which they are executed once each."""
+MUTATED = 2.0
+"""Seconds over which mutants are executed once each, for an author's tests."""
 EXECUTIONS = 8.0
 """Times an execution that may be spent on what rounding explains of a right kernel, and of one that is graded."""
 RIGHT, GRADED = 0.2, 1.0
@@ -394,7 +395,7 @@ class Runs:
 
     @cached_property
     def _derivation(self) -> Derivation:
-        """What derives tolerances; asked for only where an output exceeds its limits."""
+        """What derives tolerances."""
         return Derivation.of_program(self.program)
 
     def _explained(
@@ -457,7 +458,7 @@ class Runs:
         if self._many:
             return None
         trial = self._drawn[1]
-        most = int(min(MUTANTS, MUTATED / max(self._took, 1e-3)))
+        most = int(min(MOST_MUTANTS, MUTATED / max(self._took, 1e-3)))
         wanted = [output.values for output in self._ordinary.outputs]
         with self.bench.clock("mutants"):
             return evidence(tests, self.program, self._given(trial.arguments), wanted, most=most)
@@ -479,6 +480,7 @@ class Runs:
                 inputs=kind,
                 reference=self.answers.reference(trial),
                 rounded=bool(trial.note),
+                derivation=self._derivation,
                 limits=self.limits if own and not failed and self._took < SHORT else None,
                 seconds=max(EXECUTIONS * self._took, GRADED)
                 if self._many

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.checks.dataflow import Dataflow
 from nkireview.diagnosis import algebra, arrangement, flows, habits, naming
 from nkireview.diagnosis.costs import Cost, costs, lines
 from nkireview.diagnosis.model import Cause, Diagnosis, LineCost, OutputDiagnosis
@@ -25,7 +24,7 @@ from nkireview.execute import execute
 from nkireview.execute.step import MEANINGLESS
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import BY_NAME
-from nkireview.isa.table import ROWS
+from nkireview.numerics.arrays import root_mean_square
 from nkireview.numerics.limits import limits_for, table
 from nkireview.numerics.patterns import Pattern, patterns
 from nkireview.program.program import Program
@@ -78,7 +77,8 @@ def diagnose(
     from the same arguments. reference: computes it from a list of arrays, for experiments on it. got: outputs that
     were computed elsewhere; without them the Program is executed. seconds: how long it may take, by default ten times
     one execution and `LEAST_SECONDS` at least. rounded: the reference was not computed in float64 but rounds as float32
-    does, which is allowed for besides. Raise ValueError where outputs and `wanted` differ in number or shape.
+    does, which is allowed for besides. Raise ValueError where outputs and `wanted` differ in number or shape, and where
+    nothing of `wanted` can be compared.
     """
     return _Diagnosis(program, arguments, wanted, reference, got, seconds, derivation, rounded).made()
 
@@ -101,8 +101,8 @@ class _Diagnosis:
         if any(np.iscomplexobj(each) for each in wanted):
             raise ValueError("the reference gives complex numbers, expected real ones")
         self.wanted = [np.asarray(each, np.float64) for each in wanted]
-        self.flow = Dataflow.of(program, ROWS)
-        self.derivation = derivation or Derivation.of_program(program, self.flow)
+        self.derivation = derivation or Derivation.of_program(program)
+        self.flow = self.derivation.flow
         if got is not None and len(got) != len(program.outputs):
             raise ValueError(
                 f"the kernel returns {len(program.outputs)} tensors, {len(got)} were computed elsewhere"
@@ -222,7 +222,7 @@ class _Diagnosis:
         if self.once < COSTLY:
             return False
         return any(
-            naming.rms(one - want) > GROSS * naming.rms(want)
+            root_mean_square(one - want) > GROSS * root_mean_square(want)
             for one, want in zip(exact, self.wanted, strict=True)
         )
 
@@ -233,7 +233,7 @@ class _Diagnosis:
             return Tolerance(name, exact, np.zeros_like(exact), np.zeros_like(exact))
         limits = limits_for(name, self.derivation.terms[at], None, amplification)
         want = self.wanted[at]
-        last = limits.rtol * np.abs(want) + limits.atol * naming.rms(want) + limits.absolute
+        last = limits.rtol * np.abs(want) + limits.atol * root_mean_square(want) + limits.absolute
         return Tolerance(name, exact, np.zeros_like(exact), last)
 
     def _loosened(self, at: int, tolerance: Tolerance) -> Tolerance:
@@ -241,7 +241,7 @@ class _Diagnosis:
         if BY_NAME[tolerance.dtype].kind != "float":
             return tolerance
         want, limits = self.wanted[at], limits_for("float32", self.derivation.terms[at])
-        own = limits.rtol * np.abs(want) + limits.atol * naming.rms(want)
+        own = limits.rtol * np.abs(want) + limits.atol * root_mean_square(want)
         return replace(tolerance, last=tolerance.last + np.where(np.isfinite(own), own, 0.0))
 
     def _left(self) -> float:
@@ -249,7 +249,6 @@ class _Diagnosis:
 
     def _shadowed(self, exact: Digest, samples: Sequence[Digest]) -> tuple[Deviation | None, list[Series]]:
         """Where the run as stored leaves its shadow, and how the errors of its sums grow."""
-        self.lost = NotFinite(self.derivation.kinds, self.derivation.of)
         stored = Digest(self.derivation.kinds, self.derivation.of, self.lost)
         execute(self.program, self.arguments, around=stored)
         noise = [sample.found for sample in samples]
@@ -440,7 +439,10 @@ class _Diagnosis:
             if not tolerance.holds(have, want):
                 return None
             with np.errstate(invalid="ignore"):
-                left = max(left, naming.rms(have - want) / max(naming.rms(want), np.finfo(np.float64).tiny))
+                left = max(
+                    left,
+                    root_mean_square(have - want) / max(root_mean_square(want), np.finfo(np.float64).tiny),
+                )
         return left
 
     def _line_costs(self, spent: Sequence[Cost]) -> Iterator[LineCost]:

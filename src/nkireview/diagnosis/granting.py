@@ -8,12 +8,13 @@ several additions are not: they grow with their length, and nothing in the contr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
 from nkireview.checks.counts import loop_trips
 from nkireview.checks.dataflow import UNKNOWN, Dataflow, Slot
+from nkireview.checks.precision import FEW
 from nkireview.checks.stored import MOVES
 from nkireview.diagnosis.arithmetic import Work
 from nkireview.diagnosis.noise import FLOAT32, Granted
@@ -23,8 +24,6 @@ from nkireview.program.interning import by_opcode
 from nkireview.program.program import Program
 from nkireview.program.storage import READS, WRITES
 
-FEW = 4
-"""Additions from which on a sum kept in few digits is not granted: `checks.precision.FEW`."""
 SAMPLED = 64
 """Instructions of one line that are followed to see what they copy."""
 AROUND = 32
@@ -45,26 +44,28 @@ def granted(program: Program, kinds: Sequence[Work], of: Sequence[int], flow: Da
             for write in kinds[number].writes
         )
     }
-    wide -= set(_quantised(flow, wide))
-    wide -= set(_multiplied(flow, wide))
+    wide -= set(_by_line(flow, wide, _scaled))
+    wide -= set(_by_line(flow, wide, _multiplied))
     wide |= set(_running(program))
     return Granted(frozenset(last_roundings(flow)), frozenset(wide))
 
 
-def _quantised(flow: Dataflow, stores: Collection[int]) -> Iterator[int]:
-    """The stores that quantise: what they store was scaled by what a maximum of magnitudes gave."""
+def _by_line(
+    flow: Dataflow, stores: Collection[int], holds: Callable[[Dataflow, int], bool]
+) -> Iterator[int]:
+    """The stores for which something holds, asked of the first of each line."""
     columns = flow.program.columns
     known: dict[tuple[int, int], bool] = {}
     for index in sorted(stores):
         line = int(columns.place[index]), int(columns.opcode[index])
         if line not in known:
-            known[line] = _scaled(flow, index)
+            known[line] = holds(flow, index)
         if known[line]:
             yield index
 
 
 def _scaled(flow: Dataflow, index: int) -> bool:
-    """True where a maximum along an axis is on the way to what an instruction stores."""
+    """True where an instruction quantises: a maximum along an axis is on the way to what it stores, as a scale."""
     left, seen = [index], {index}
     while left and len(seen) < AROUND:
         here = left.pop(0)
@@ -82,20 +83,11 @@ def _scaled(flow: Dataflow, index: int) -> bool:
     return False
 
 
-def _multiplied(flow: Dataflow, stores: Collection[int]) -> Iterator[int]:
-    """The stores of operands of matmuls in the dtype of an input: the PE array takes both operands in one precision."""
-    columns = flow.program.columns
+def _multiplied(flow: Dataflow, index: int) -> bool:
+    """True for an operand of a matmul in the dtype of an input: the PE array takes both operands in one precision."""
     given = {flow.program.buffer(buffer).dtype for _, buffer in flow.program.parameter_buffers}
-    known: dict[tuple[int, int], bool] = {}
-    for index in sorted(stores):
-        line = int(columns.place[index]), int(columns.opcode[index])
-        if line not in known:
-            call = flow.call(index)
-            known[line] = (
-                call is not None and call.has("dst") and call.dtype("dst") in given and _feeds(flow, index)
-            )
-        if known[line]:
-            yield index
+    call = flow.call(index)
+    return call is not None and call.has("dst") and call.dtype("dst") in given and _feeds(flow, index)
 
 
 def _feeds(flow: Dataflow, index: int) -> bool:
@@ -187,8 +179,8 @@ def last_roundings(flow: Dataflow) -> Iterator[int]:
                 found.update(slot.instruction for slot in origins)
     lines = {(int(columns.place[at]), int(columns.opcode[at])) for at in found}
     for index, key in enumerate(zip(columns.place.tolist(), columns.opcode.tolist(), strict=True)):
-        kept = not _looped(program, index) if index in found else not _in_place(program, index)
-        if key in lines and (kept or not _in_place(program, index)):
+        last = index in found and not _looped(program, index)
+        if key in lines and (last or not _in_place(program, index)):
             yield index
 
 

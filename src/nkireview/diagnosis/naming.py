@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
 from nkireview.checks.steps import ACTIVATIONS
 from nkireview.diagnosis.costs import Line
 from nkireview.diagnosis.model import Cause
@@ -15,6 +12,7 @@ from nkireview.isa.dtypes import BY_NAME, DataType
 from nkireview.program.program import Program
 
 FP8 = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
+ADDING = frozenset({"tensor_tensor", "scalar_tensor_tensor", "nc_matmul", "nc_matmul_mx"})
 ROOTS = frozenset({"rsqrt", "reciprocal", "divide", "power", "sqrt"})
 
 
@@ -97,7 +95,7 @@ def low_precision(program: Program, line: Line, share: float, wide: frozenset[in
             text,
             "rounding",
         )
-    if wide & set(line.instructions) and _adds(program, line):
+    if wide & set(line.instructions) and line.opcode in ADDING:
         return Cause(
             "low-precision-sum",
             f"a sum is kept in {line.dtype} and rounded to {digits} digits at each of its additions ({count} "
@@ -129,20 +127,5 @@ def cancelled(program: Program, factors: Mapping[int, float]) -> Cause | None:
     )
 
 
-def _adds(program: Program, line: Line) -> bool:
-    return line.opcode in ("tensor_tensor", "scalar_tensor_tensor", "nc_matmul", "nc_matmul_mx")
-
-
 def _times(share: float) -> str:
     return f"{share:.3g} times" if math.isfinite(share) else "infinitely many times"
-
-
-def rms(values: NDArray[np.float64]) -> float:
-    """The root mean square of the finite elements; 0 where there are none."""
-    flat = values.reshape(-1)
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = float(np.dot(flat, flat))
-    if math.isfinite(total):
-        return math.sqrt(total / max(flat.size, 1))
-    finite = flat[np.isfinite(flat)]
-    return math.sqrt(float(np.dot(finite, finite)) / max(finite.size, 1))

@@ -1,9 +1,9 @@
 """Noise: what rounding may do to the values of an unrounded run, drawn anew for each sample.
 
 A store rounds on its dtype's grid, moved by a random factor: equal values get equal errors, as real rounding gives
-them, and none is larger than half a spacing. A sum gets the error that a random order of its terms has: the squares of
-its partial sums add up to K (T^2 + T E + E^2) / 3 + K/6 (Q - S^2/K), with T and E what the accumulator held before and
-after, S the sum of the K terms and Q that of their squares; sequential addition is one such order. Where several
+them, none larger than a roundoff of the value. A sum gets the error that a random order of its terms has: the squares
+of its partial sums add up to K (T^2 + T E + E^2) / 3 + K/6 (Q - S^2/K), with T and E what the accumulator held before
+and after, S the sum of the K terms and Q that of their squares; sequential addition is one such order. Where several
 operations follow one another in float32, their operands move by a relative error of the first.
 """
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nkireview.checks.stored import ADDING
 from nkireview.diagnosis.arithmetic import Stored, Work
+from nkireview.diagnosis.matrices import matrices
 from nkireview.execute import Core, Operands, Step
 from nkireview.execute.matmul import Matmul
 from nkireview.execute.storage import Operand
@@ -235,19 +236,10 @@ def _product(
     step: Step, core: Core, operands: Operands, values: Float64, old: Float64 | None
 ) -> Float64 | None:
     """The root of the squared partial sums of a matmul; None where its operands are no plain matrices."""
-    at = step.slots
-    stationary, moving = operands[at["stationary"]], operands[at["moving"]]
-    if stationary is None or moving is None:
+    sides = matrices(step, core, operands, values.size)
+    if sides is None:
         return None
-    left = np.asarray(stationary.load(core.formats), np.float32).reshape(stationary.form.shape[0], -1)
-    right = np.asarray(moving.load(core.formats), np.float32).reshape(moving.form.shape[0], -1)
-    if left.shape[1] * right.shape[1] != values.size:
-        half = (
-            left.shape[0] * 2
-        )  # double_row: the first free dimension holds the second half of the contraction
-        left, right = left.reshape(half, -1), right.reshape(half, -1)
-        if left.shape[1] * right.shape[1] != values.size:
-            return None
+    left, right = sides
     terms = len(left)
     squares = np.square(left).T @ np.square(right)
     end = values.reshape(squares.shape)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.diagnosis.arithmetic import Stored, Work
+from nkireview.diagnosis.matrices import matrices
 from nkireview.execute import Core, Operands, Step
 from nkireview.execute.matmul import Matmul
 from nkireview.execute.storage import Operand
@@ -58,7 +59,7 @@ class Ordered:
         if write.sums == "matmul" and isinstance(step, Matmul):
             old = np.array(operand.read()) if step.adds(operand) else None
             step.run(core, index, operands)
-            terms = _products(step, core, operands, operand.form.size)
+            terms = matrices(step, core, operands, operand.form.size)
             if terms is not None:
                 left, right = self._arranged(terms[0]), self._arranged(terms[1])
                 start = np.zeros(operand.form.shape, np.float32) if old is None else old
@@ -123,13 +124,3 @@ def _halved(left: Array, right: Array) -> Array:
 def _fresh(step: Step) -> bool:
     """True where a sum of results starts at nothing."""
     return step.immediates.get("reduce_cmd") in (None, "reset_reduce", "idle")
-
-
-def _products(step: Step, core: Core, operands: Operands, size: int) -> tuple[Array, Array] | None:
-    """The operands of a matmul with the contraction first, as float32; None where they are no plain matrices."""
-    stationary, moving = operands[step.slots["stationary"]], operands[step.slots["moving"]]
-    if stationary is None or moving is None:
-        return None
-    left = np.asarray(stationary.load(core.formats), np.float32).reshape(stationary.form.shape[0], -1)
-    right = np.asarray(moving.load(core.formats), np.float32).reshape(moving.form.shape[0], -1)
-    return (left, right) if left.shape[1] * right.shape[1] == size else None

@@ -18,6 +18,7 @@ from nkireview.diagnosis.arithmetic import Work
 from nkireview.execute import Around, Core, Operands, Step
 from nkireview.execute.storage import Operand
 from nkireview.isa import dtypes
+from nkireview.numerics.arrays import root_mean_square
 from nkireview.program.program import Program
 
 Float64 = NDArray[np.float64]
@@ -103,7 +104,7 @@ def first_deviation(
             place = int(wrong.argmax())
             return Deviation(index, float(have[_at(have, place)]), float(want[_at(want, place)]), math.inf)
         error = np.where(finite & np.isfinite(have), np.abs(have - want), 0.0)
-        size = _rms(np.where(finite, want, 0.0))
+        size = root_mean_square(np.where(finite, want, 0.0))
         allowed = UNEXPLAINED * max(float(expected[at]), 2.0**-40 * size)
         if float(error.max(initial=0.0)) > allowed > 0:
             place = int(error.argmax())
@@ -120,16 +121,11 @@ def _at(array: Float64, place: int) -> Any:
     return np.unravel_index(place, array.shape)
 
 
-def _rms(values: Float64) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
-
-
 def _spread(exact: Sequence[tuple[int, Float64]], sample: Sequence[tuple[int, Float64]]) -> list[float]:
     found = []
     for (_, want), (_, have) in zip(exact, sample, strict=False):
         with np.errstate(invalid="ignore"):
-            found.append(_rms(np.nan_to_num(have - want, nan=0.0, posinf=0.0, neginf=0.0)))
+            found.append(root_mean_square(np.nan_to_num(have - want, nan=0.0, posinf=0.0, neginf=0.0)))
     return found + [0.0] * (len(exact) - len(found))
 
 
@@ -166,9 +162,11 @@ def growth(
             continue
         errors, expected = [], []
         for at in members:
-            size = _rms(exact[at][1])
+            size = root_mean_square(exact[at][1])
             with np.errstate(invalid="ignore"):
-                error = _rms(np.nan_to_num(stored[at][1] - exact[at][1], nan=0.0, posinf=0.0, neginf=0.0))
+                error = root_mean_square(
+                    np.nan_to_num(stored[at][1] - exact[at][1], nan=0.0, posinf=0.0, neginf=0.0)
+                )
             errors.append(error / size if size else 0.0)
             mean = math.sqrt(sum(spread[at] ** 2 for spread in spreads) / len(spreads)) if spreads else 0.0
             expected.append(mean / size if size else 0.0)

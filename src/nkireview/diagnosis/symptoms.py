@@ -15,6 +15,7 @@ from nkireview.diagnosis.shadow import picked
 from nkireview.execute import Around, Core, Operands, Step
 from nkireview.execute.storage import Operand
 from nkireview.isa.dtypes import COMPUTE_DTYPES, to_compute
+from nkireview.numerics.arrays import root_mean_square
 
 CANCELLED = 64.0
 """Times that operands are larger than their difference from which digits cancel."""
@@ -70,14 +71,17 @@ class Cancellation:
             if taken & DIFFERENCES or step.row.name == "activation":
                 sources = [operands[slot] for slot, _ in step.reads]
                 floats = [each for each in sources if each is not None and each.plain]
-                size = max((_size(each) for each in floats if each.form.kind.kind == "float"), default=0.0)
+                size = max(
+                    (root_mean_square(picked(each)) for each in floats if each.form.kind.kind == "float"),
+                    default=0.0,
+                )
         if self.inner is None:
             step.run(core, index, operands)
         else:
             self.inner(step, core, index, operands)
         writes = self.kinds[self.of[index]].writes
         if size and writes and (operand := operands[writes[0].slot]) is not None and operand.plain:
-            result = _size(operand)
+            result = root_mean_square(picked(operand))
             if result and size / result >= CANCELLED:
                 self.factors[index] = size / result
 
@@ -102,9 +106,3 @@ def _largest(operand: Operand) -> float:
     if operand.form.kind.kind != "float" or not operand.defined:
         return 0.0
     return float(np.abs(_values(operand)).max(initial=0.0))
-
-
-def _size(operand: Operand) -> float:
-    values = picked(operand)
-    values = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0

@@ -21,7 +21,7 @@ from nkireview.diagnosis.ties import Integers, Moved, bands
 from nkireview.execute import Around, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
-from nkireview.numerics.arrays import BLOCK_ELEMENTS, as_rows
+from nkireview.numerics.arrays import BLOCK_ELEMENTS, as_rows, root_mean_square
 from nkireview.program.edited import edited
 from nkireview.program.program import Program
 
@@ -113,6 +113,7 @@ class Derivation:
     """
 
     program: Program
+    flow: Dataflow
     kinds: Sequence[Work]
     of: Sequence[int]
     granted: Granted
@@ -121,14 +122,15 @@ class Derivation:
     roundoff: float
 
     @classmethod
-    def of_program(cls, program: Program, flow: Dataflow | None = None) -> Derivation:
+    def of_program(cls, program: Program) -> Derivation:
         """Raise ProgramError where the header names an unknown target or release."""
         kinds, of = works(program, ROWS)
-        flow = flow or Dataflow.of(program, ROWS)
+        flow = Dataflow.of(program, ROWS)
         allowed = granted(program, kinds, of, flow)
         held, roundoff = _held(program, kinds, of)
         return cls(
             program,
+            flow,
             kinds,
             of,
             allowed,
@@ -235,7 +237,7 @@ class Derivation:
     ) -> list[Float64]:
         """The spreads, no larger than those of a way to compute the same that does not enlarge its roundings."""
         enlarged = [
-            _rms(spread) > GATE * self.roundoff * math.sqrt(terms) * _rms(one)
+            root_mean_square(spread) > GATE * self.roundoff * math.sqrt(terms) * root_mean_square(one)
             for spread, one, terms in zip(spreads, exact, self.terms, strict=True)
         ]
         if not any(enlarged):
@@ -349,11 +351,6 @@ def _squares(error: Float64) -> Float64:
         if not math.isfinite(float(squares.sum())):
             squares[~np.isfinite(squares)] = 0.0
         return squares
-
-
-def _rms(values: Float64) -> float:
-    finite = values[np.isfinite(values)]
-    return math.sqrt(float(np.mean(np.square(finite)))) if finite.size else 0.0
 
 
 def _spread(exact: Float64, samples: Sequence[Float64]) -> Float64:
