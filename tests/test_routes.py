@@ -13,7 +13,8 @@ from execute_kit import Kernel, View
 
 from nkireview.checks import routes as routes_module
 from nkireview.checks.dataflow import Dataflow, Slot
-from nkireview.checks.routes import MOST, Remark, Route, largest, routes
+from nkireview.checks.precision import largest
+from nkireview.checks.routes import MOST, Remark, Route, routes
 from nkireview.checks.routes_faults import other_scales, wrong_axes
 from nkireview.checks.routes_scales import dequantised, quantised, scale_of
 from nkireview.isa.table import ROWS

@@ -142,7 +142,7 @@ class Answers:
 
         def called(arrays: Sequence[Array]) -> Sequence[Array]:
             try:
-                return self._call(trial.asked.replaced(list(arrays)))[0]
+                return self._again(trial, arrays)
             except ReferenceFailed as error:
                 raise ValueError(str(error)) from None
 
@@ -203,12 +203,16 @@ class Answers:
             first = next(known, None)
             if first is not None:
                 return first
-            if not self._reference.float64:
-                own = trial.asked.arrays()
-                arrays = [new.astype(old.dtype, copy=False) for new, old in zip(arrays, own, strict=True)]
-            return self._call(trial.asked.replaced(arrays))[0]
+            return self._again(trial, arrays)
 
         return reference
+
+    def _again(self, trial: Trial, arrays: Sequence[Array]) -> list[Array]:
+        """The reference for other values of a trial's arrays, in their own dtypes where it is called in these."""
+        if not self._reference.float64:
+            own = trial.asked.arrays()
+            arrays = [new.astype(old.dtype, copy=False) for new, old in zip(arrays, own, strict=True)]
+        return self._call(trial.asked.replaced(list(arrays)))[0]
 
     def _call(self, arguments: Arguments) -> tuple[list[Array], str]:
         outcome = self._session.call(*request_of(arguments, float64=self._reference.float64))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.audit import audit
+from nkireview.checks.dataflow import flow_of
 from nkireview.checks.routes import Route, routes
 from nkireview.diagnosis.diagnose import Reference, diagnose
 from nkireview.diagnosis.model import Diagnosis, OutputDiagnosis
@@ -33,7 +34,7 @@ from nkireview.numbers_record import (
     PlatformNumbers,
     RoundingCost,
 )
-from nkireview.numerics.arrays import as_rows
+from nkireview.numerics.arrays import as_rows, root_mean_square, row_rms
 from nkireview.numerics.limits import Limits
 from nkireview.numerics.verdict import judge
 from nkireview.program.program import Program
@@ -63,7 +64,6 @@ def numbers(
     reference: Reference | None = None,
     limits: Sequence[Limits] | None = None,
     seconds: float | None = None,
-    got: Sequence[Array] | None = None,
     full: bool = False,
     rounded: bool = False,
     derivation: Derivation | None = None,
@@ -71,9 +71,9 @@ def numbers(
     """Diagnose the outputs of a Program and record what a person needs to judge them.
 
     arguments: an array in storage dtype for each parameter buffer; wanted: a float64 array for each output. reference:
-    see `diagnose`. limits: the task's own tolerance of each output, whose gaps are then sought. got: outputs computed
-    elsewhere. full: platforms, precision by line and routes as well. rounded: see `diagnose`. Raise ValueError where
-    shapes do not fit.
+    see `diagnose`. limits: the task's own tolerance of each output, whose gaps are then sought. full: platforms,
+    precision by line and routes as well. rounded: see `diagnose`. Raise ValueError where shapes do not fit, and where
+    nothing can be compared.
     """
     started = time.monotonic()
     derivation = derivation or Derivation.of_program(program)
@@ -82,7 +82,6 @@ def numbers(
         arguments,
         wanted,
         reference=reference,
-        got=got,
         seconds=seconds,
         derivation=derivation,
         rounded=rounded,
@@ -171,7 +170,7 @@ def chosen(allowed: Float64, wanted: Float64, dtype: str) -> Chosen:
     rtol = dtypes.unit_roundoff(dtypes.BY_NAME[dtype])
     rows = as_rows(np.where(np.isfinite(wanted), wanted, 0.0))
     with np.errstate(over="ignore"):
-        size = np.sqrt(np.mean(np.square(rows), axis=1, keepdims=True))
+        size = row_rms(as_rows(wanted))
     left = np.maximum(as_rows(allowed) - rtol * np.abs(rows), 0)
     share = np.divide(left, size, out=np.zeros_like(left), where=size > 0)
     return Chosen(rtol=_up(rtol), atol=_up(float(share.max(initial=0.0))))
@@ -210,8 +209,7 @@ def _zeros(wanted: Float64, limits: Limits) -> float | None:
     if not size.size or limits.exact:
         return 0.0 if size.size else None
     rows = as_rows(np.where(np.isfinite(wanted), wanted, 0.0))
-    axis = 1 if limits.per_row else None
-    scale = np.sqrt(np.mean(np.square(rows), axis=axis, keepdims=True))
+    scale = row_rms(as_rows(wanted)) if limits.per_row else root_mean_square(wanted)
     allowed = limits.rtol * np.abs(rows) + limits.atol * scale + limits.absolute
     return float(np.count_nonzero((np.abs(rows) <= allowed) & (rows != 0)) / size.size)
 
@@ -247,7 +245,7 @@ def _more(
     allowed = [each.tolerance.allowed for each in found.outputs]
     judged = audit(program, arguments, wanted, allowed)
     apart = spread(derivation, arguments, [platform(name) for name in _platforms(program)])
-    ways = routes(derivation.flow)
+    ways = routes(flow_of(program))
     return {
         "audit": tuple(
             AuditLine(

@@ -13,7 +13,7 @@ import nkireview
 from nkireview import hardware
 from nkireview.arguments import ReferenceFailed
 from nkireview.checks.counts import counts
-from nkireview.checks.dataflow import Dataflow
+from nkireview.checks.dataflow import flow_of
 from nkireview.checks.integrity import forbidden
 from nkireview.checks.needs import needs
 from nkireview.checks.own_tests import gathered, own_tests
@@ -274,7 +274,7 @@ class _Review:
         promised = traced.workload.hostile
         yield from (kind for kind in HOSTILE if kind in ALWAYS or kind in promised)
         with self.bench.clock("checks"):
-            names = {need.name for need in needs(Dataflow.of(program, ROWS))}
+            names = {need.name for need in needs(flow_of(program))}
         more = [
             kind for kind in chosen(names) if not (kind in ALWAYS or kind in promised or kind in self.tried)
         ]

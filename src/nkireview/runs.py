@@ -470,6 +470,7 @@ class Runs:
         assert trial is not None  # it was executed
         policies = [self.bench.request.policy(at) for at in range(len(self.program.outputs))]
         own = any(policy is not None and policy.sets_figures for policy in policies)
+        least = GRADED if self._many else RIGHT
         with self.bench.clock("numbers"):
             return numbers(
                 self.program,
@@ -482,11 +483,7 @@ class Runs:
                 rounded=bool(trial.note),
                 derivation=self._derivation,
                 limits=self.limits if own and not failed and self._took < SHORT else None,
-                seconds=max(EXECUTIONS * self._took, GRADED)
-                if self._many
-                else None
-                if failed
-                else max(EXECUTIONS * self._took, RIGHT),
+                seconds=None if failed and not self._many else max(EXECUTIONS * self._took, least),
             )
 
     def _roundings(self, at: int) -> Roundings | None:

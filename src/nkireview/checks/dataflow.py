@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.checks.boxes import Box, bits, box_of, holds, overlap
 from nkireview.isa.row import Row
+from nkireview.isa.table import ROWS
 from nkireview.program.call import CallView
 from nkireview.program.interning import Ints, by_opcode, intern
 from nkireview.program.program import Program
@@ -28,6 +29,8 @@ DEPTH = 24
 """Instructions that a path is followed through."""
 UNKNOWN = -2
 """Stands for a writer or reader that cannot be told."""
+KEPT = 8
+"""Programs whose dataflow is kept for whoever asks next."""
 _INDEX = ".index"
 
 
@@ -359,3 +362,12 @@ class Dataflow:
         """True where an access touches every bit of its box."""
         tile = self.scope.tile(int(self._operand[flat]))
         return bits(box) == tile.access.size * tile.bits
+
+
+@lru_cache(maxsize=KEPT)
+def flow_of(program: Program) -> Dataflow:
+    """The dataflow of a Program, made once for all who ask of the Programs that are under judgement.
+
+    Raise ProgramError where the header names an unknown target or release.
+    """
+    return Dataflow.of(program, ROWS)

@@ -228,6 +228,11 @@ class OwnTests:
         """The comparisons that do not hold a value against itself."""
         return tuple(item for item in self.comparisons if not item.itself)
 
+    @property
+    def relied_on(self) -> tuple[Comparison, ...]:
+        """Those of them that a test depends on."""
+        return tuple(item for item in self.against_others if item.asserted)
+
 
 def gathered(path: Path, kernel: str, root: Path | None = None) -> dict[str, str]:
     """The Python files of a submission that may hold tests of a kernel, by path: its own file and the tests near it.

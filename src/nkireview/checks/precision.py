@@ -35,6 +35,8 @@ from nkireview.program.storage import READS
 
 LOW = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 FP8 = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
+NATIVE_FN = "v4"
+"""The first generation that computes with float8_e4m3fn; earlier ones take such inputs for float8_e4m3."""
 INTEGERS = frozenset({"int32", "uint32"})
 ENUMERATED = 2**20
 """Index values that are checked one by one; of more, only the ends."""
@@ -225,6 +227,12 @@ def _copied_into(flow: Dataflow, slot: Slot) -> DataType | None:
     return dtypes.BY_NAME[found.pop()] if len(found) == 1 else None
 
 
+def largest(name: str, generation: str) -> float:
+    """The largest finite number of an fp8 dtype on a generation of NeuronCores (v2, v3, v4)."""
+    held = "float8_e4m3" if name == "float8_e4m3fn" and generation != NATIVE_FN else name
+    return dtypes.BY_NAME[held].max_finite
+
+
 def raw_fp8(flow: Dataflow) -> Iterator[Spot]:
     """Wider values written as fp8 with nothing on their way that scales or bounds them."""
     for site in flow.sites():
@@ -243,7 +251,8 @@ def raw_fp8(flow: Dataflow) -> Iterator[Spot]:
         if found and all(
             (leaf is None or leaf.row.name == MATMUL) and step is None for _, leaf, step in found
         ):
-            yield Spot(site.instruction, site.count, narrow.max_finite, narrow.name)
+            most = largest(narrow.name, flow.scope.hardware.generation)
+            yield Spot(site.instruction, site.count, most, narrow.name)
 
 
 def wide_clamps(flow: Dataflow) -> Iterator[Spot]:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from nkireview.checks.dataflow import Dataflow
-from nkireview.checks.precision import BOUNDED, running_sums
+from nkireview.checks.precision import BOUNDED, NATIVE_FN, largest, running_sums
 from nkireview.checks.routes_graph import Graph, Station, graph
 from nkireview.checks.routes_scales import CODES, FP8, dequantised, quantised_at
 from nkireview.checks.steps import COPIES, MATMUL, Step, steps
@@ -23,8 +23,6 @@ MOST = 16
 """Routes of one output and one input that are told."""
 LOOKED_AT = 4096
 """Stations that are looked at for the routes of one output and one input."""
-NATIVE_FN = "v4"
-"""The first generation that computes with float8_e4m3fn; earlier ones take such inputs for float8_e4m3."""
 STOCHASTIC = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 """The environment variable that makes engines round fp32 stochastically; no argument of nki.isa does."""
 _BY_SR = frozenset({"float16", "bfloat16", "tfloat32", *FP8})
@@ -333,12 +331,6 @@ class _Said:
             if leg.station.opcode in (MATMUL, _MX):
                 break
         return _NEITHER
-
-
-def largest(name: str, generation: str) -> float:
-    """The largest finite number of an fp8 dtype on a generation of NeuronCores (v2, v3, v4)."""
-    held = "float8_e4m3" if name == "float8_e4m3fn" and generation != NATIVE_FN else name
-    return dtypes.BY_NAME[held].max_finite
 
 
 def _digits(name: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nkireview.checks.dataflow import Dataflow, Site, Slot
+from nkireview.checks.precision import largest
 from nkireview.checks.routes_scales import (
     CODES,
     EXACT,
@@ -65,6 +66,7 @@ def late_clamps(flow: Dataflow) -> Iterator[Spot]:
         wide, narrow = dtypes.BY_NAME[call.dtype(source)], dtypes.BY_NAME[call.dtype("dst")]
         if wide.kind != "float" or wide.max_finite <= narrow.max_finite or _guarded(flow, site):
             continue
+        most = largest(narrow.name, flow.scope.hardware.generation)
         for reader in _copies_read(flow, site.slot("dst")):
             bound = single(flow, reader)
             own = steps(bound) if bound is not None else None
@@ -72,8 +74,8 @@ def late_clamps(flow: Dataflow) -> Iterator[Spot]:
                 continue
             number = own[0].number
             # any other number is a bound of its own, such as the zero of a relu
-            if number is not None and 0.5 * narrow.max_finite <= abs(number) <= 2 * narrow.max_finite:
-                yield Spot(reader.instruction, site.count, narrow.max_finite, narrow.name)
+            if number is not None and 0.5 * most <= abs(number) <= 2 * most:
+                yield Spot(reader.instruction, site.count, most, narrow.name)
                 break
 
 

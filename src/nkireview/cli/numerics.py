@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,8 @@ def numerics_command(
     Exit codes: 0 rounding explains every difference; 1 a defect; 2 it could not be judged.
     """
     with sentences():
+        if seconds is not None and not math.isfinite(seconds):
+            raise UsageError(f"--seconds is {seconds}: expected a number of seconds")
         asked = Asked(
             seed=options["seed"] or 0,
             full=full,

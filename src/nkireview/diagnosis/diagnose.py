@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.checks.dataflow import flow_of
 from nkireview.diagnosis import algebra, arrangement, flows, habits, naming
 from nkireview.diagnosis.costs import Cost, costs, lines
 from nkireview.diagnosis.model import Cause, Diagnosis, LineCost, OutputDiagnosis
@@ -102,7 +103,7 @@ class _Diagnosis:
             raise ValueError("the reference gives complex numbers, expected real ones")
         self.wanted = [np.asarray(each, np.float64) for each in wanted]
         self.derivation = derivation or Derivation.of_program(program)
-        self.flow = self.derivation.flow
+        self.flow = flow_of(program)
         if got is not None and len(got) != len(program.outputs):
             raise ValueError(
                 f"the kernel returns {len(program.outputs)} tensors, {len(got)} were computed elsewhere"

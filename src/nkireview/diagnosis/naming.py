@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from nkireview.checks.precision import FP8
 from nkireview.checks.steps import ACTIVATIONS
 from nkireview.diagnosis.costs import Line
 from nkireview.diagnosis.model import Cause
 from nkireview.isa.dtypes import BY_NAME, DataType
 from nkireview.program.program import Program
 
-FP8 = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 ADDING = frozenset({"tensor_tensor", "scalar_tensor_tensor", "nc_matmul", "nc_matmul_mx"})
 ROOTS = frozenset({"rsqrt", "reciprocal", "divide", "power", "sqrt"})
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.checks.dataflow import Dataflow
+from nkireview.checks.dataflow import flow_of
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.diagnosis.arithmetic import Work, works
 from nkireview.diagnosis.granting import coarsest, granted
@@ -113,7 +113,6 @@ class Derivation:
     """
 
     program: Program
-    flow: Dataflow
     kinds: Sequence[Work]
     of: Sequence[int]
     granted: Granted
@@ -125,12 +124,10 @@ class Derivation:
     def of_program(cls, program: Program) -> Derivation:
         """Raise ProgramError where the header names an unknown target or release."""
         kinds, of = works(program, ROWS)
-        flow = Dataflow.of(program, ROWS)
-        allowed = granted(program, kinds, of, flow)
+        allowed = granted(program, kinds, of, flow_of(program))
         held, roundoff = _held(program, kinds, of)
         return cls(
             program,
-            flow,
             kinds,
             of,
             allowed,

@@ -62,11 +62,6 @@ def evidence(
     return replace(found, mutants=tuple(states))
 
 
-def relevant(tests: OwnTests) -> list[Comparison]:
-    """The comparisons with something else than the kernel that a test depends on."""
-    return [item for item in tests.against_others if item.asserted]
-
-
 def zero_shares(tests: OwnTests, program: Program, wanted: Sequence[Array]) -> list[ZeroShare]:
     """For each output of floats the least share that any comparison lets be zero; none where one cannot be read."""
     found = []
@@ -77,7 +72,7 @@ def zero_shares(tests: OwnTests, program: Program, wanted: Sequence[Array]) -> l
         if dtypes.BY_NAME[dtype].kind != "float" or not size.size:
             continue
         shares = []
-        for item in relevant(tests):
+        for item in tests.relied_on:
             limits = item.limits(dtype)
             if limits is None:
                 break
@@ -105,7 +100,7 @@ def _zero_share(item: Comparison, rtol: float, atol: float, size: Array) -> floa
 def passes_of(tests: OwnTests, program: Program) -> Passes | None:
     """Whether outputs pass all comparisons, each of them held against each output; None where one cannot be read."""
     names = [program.access(output.access).dtype for output in program.outputs]
-    used = relevant(tests)
+    used = tests.relied_on
     if not used or any(item.limits(name) is None for item in used for name in names):
         return None
 

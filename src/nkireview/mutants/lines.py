@@ -10,9 +10,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from nkireview.checks.dataflow import Dataflow, Site
+from nkireview.checks.dataflow import Site, flow_of
 from nkireview.checks.steps import ACTIVATIONS, MATMUL, main_operand, summed
-from nkireview.isa.table import ROWS
 from nkireview.mutants.mutant import Mutant
 from nkireview.program.call import CallView
 from nkireview.program.edited import edited
@@ -34,7 +33,7 @@ class Lines:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.flow = Dataflow.of(program, ROWS)
+        self.flow = flow_of(program)
 
     @cached_property
     def sites(self) -> list[Site]:

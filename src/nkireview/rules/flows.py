@@ -1,25 +1,12 @@
-"""The dataflow of the Program under judgement, made once for all rules that ask."""
+"""Rules over the dataflow of the Program under judgement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from weakref import WeakKeyDictionary
 
-from nkireview.checks.dataflow import Dataflow
-from nkireview.isa.table import ROWS
-from nkireview.program.program import Program
+from nkireview.checks.dataflow import Dataflow, flow_of
 from nkireview.rules.facts import Facts, WorkloadFacts
 from nkireview.rules.rule import Draft, each
-
-_MADE: WeakKeyDictionary[Program, Dataflow] = WeakKeyDictionary()
-
-
-def flow_of(program: Program) -> Dataflow:
-    """The dataflow of a Program."""
-    found = _MADE.get(program)
-    if found is None:
-        found = _MADE[program] = Dataflow.of(program, ROWS)
-    return found
 
 
 def traced(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nkireview.checks.own_tests import Comparison, OwnTests
 from nkireview.rules.facts import Facts, JudgedMutant, OwnEvidence
 from nkireview.rules.finding import Dimension, Evidence, Severity
 from nkireview.rules.lines import distinct, located
@@ -152,7 +151,7 @@ def _missed(facts: Facts) -> Iterator[Draft]:
     counted = [item for item in own.mutants if item.state != "equal"]
     if len(survived) < 2 or len(survived) <= MISSED * len(counted):
         return
-    places = distinct(item.place for item in _compared(own.tests))
+    places = distinct(item.place for item in own.tests.relied_on)
     noticed = len(counted) - len(survived)
     yield Draft(
         f"the tests would notice {noticed} of {len(counted)} mutants of the kernel; not: {_named(survived)}",
@@ -161,10 +160,6 @@ def _missed(facts: Facts) -> Iterator[Draft]:
         severity=_weight(own, Severity.note),
         failing="; ".join(_sentences(survived)),
     )
-
-
-def _compared(tests: OwnTests) -> list[Comparison]:
-    return [item for item in tests.against_others if item.asserted]
 
 
 def _named(mutants: list[JudgedMutant]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nkireview.checks.precision import FP8
 from nkireview.checks.recipes import recipes
 from nkireview.checks.steps import ACTIVATIONS, main_operand, steps
 from nkireview.checks.steps import Step as Taken
@@ -45,7 +46,7 @@ TABLES = frozenset({*ACTIVATIONS, "activate2", "exponential"})
 DIVIDING = frozenset({"power", "rsqrt", "divide", "reciprocal"})
 EXACT = frozenset({"copy", "square", "relu", "prelu", "sign", "abs"})
 """Activation functions that are no more than a product or a selection."""
-ROUNDED_AT_RANDOM = frozenset({"float16", "bfloat16", "tfloat32"} | {n for n in BY_NAME if "float8_e" in n})
+ROUNDED_AT_RANDOM = frozenset({"float16", "bfloat16", "tfloat32", *FP8})
 SAME = 1e-12
 """Relative differences of two ways to compute the same in float64."""
 TINY = float(np.finfo(np.float32).tiny)

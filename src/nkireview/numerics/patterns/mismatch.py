@@ -42,8 +42,6 @@ class Elements:
 class Matrix:
     """Rows and columns that hold wrong elements, or a sample of them, out of a mismatch seen as a matrix."""
 
-    rows: Ints
-    columns: Ints
     elements: Elements
     wrong: Mask
 
@@ -131,7 +129,7 @@ class Mismatch:
         columns = _some(columns, width, self.generator())
         rows = _some(rows, max(1, MATRIX_SAMPLE // columns.size), self.generator())
         at = rows[:, None] * self.columns + columns
-        return Matrix(rows, columns, self.elements(at), self.wrong[at])
+        return Matrix(self.elements(at), self.wrong[at])
 
     def lines(self, axis: int, count: int) -> Ints:
         """Flat indices of at most ``count`` different lines along ``axis`` that hold wrong elements."""

@@ -8,7 +8,7 @@ from nkireview.numerics.arrays import Float64
 from nkireview.numerics.patterns.mismatch import Mismatch
 from nkireview.numerics.patterns.names import Name, Pattern
 from nkireview.numerics.patterns.trial import EXPLAINED, agreement, explained, slack
-from nkireview.numerics.patterns.words import capital, lines_along, of_wrong
+from nkireview.numerics.patterns.words import lines_along, of_wrong
 
 LINES = 16
 LINE_ELEMENTS = 1 << 15
@@ -78,10 +78,8 @@ def _written(found: Mismatch, axis: int, tile: int, how: str, share: float) -> P
     where = f"along axis {axis}"
     return Pattern(
         Name.STALE,
-        capital(
-            f"{of_wrong(found, share)} {'is' if found.count == 1 else 'are'} explained by sums: each {block} "
-            f"{where} holds its own reference plus that of {earlier}"
-        ),
+        f"{of_wrong(found, share)} {'is' if found.count == 1 else 'are'} explained by sums: each {block} "
+        f"{where} holds its own reference plus that of {earlier}",
         share,
         {"axis": axis, "tile": tile, "how": how},
     )
