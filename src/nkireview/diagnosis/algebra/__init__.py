@@ -13,7 +13,7 @@ from nkireview.checks.dataflow import Dataflow
 from nkireview.diagnosis.algebra import biases, divisors, epsilons, factors, forms, masked_rows, masks, orders
 from nkireview.diagnosis.algebra.counts import counts
 from nkireview.diagnosis.algebra.lines import lines_of
-from nkireview.diagnosis.repair import Repair
+from nkireview.diagnosis.repair import Repair, once
 
 LIMIT = 240
 """Repairs in all."""
@@ -21,17 +21,7 @@ LIMIT = 240
 
 def repairs(flow: Dataflow) -> Iterator[Repair]:
     """At most `LIMIT` repairs, made one at a time: those with a reason in the Program first."""
-    return islice(_once(_repairs(flow)), LIMIT)
-
-
-def _once(found: Iterator[Repair]) -> Iterator[Repair]:
-    """Repairs without those that are said before."""
-    said = set()
-    for repair in found:
-        key = repair.instruction, repair.sentence
-        if key not in said:
-            said.add(key)
-            yield repair
+    return islice(once(_repairs(flow)), LIMIT)
 
 
 def _repairs(flow: Dataflow) -> Iterator[Repair]:

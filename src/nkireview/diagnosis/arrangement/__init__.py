@@ -22,7 +22,7 @@ from nkireview.diagnosis.arrangement import (
 )
 from nkireview.diagnosis.arrangement.places import Arranged
 from nkireview.diagnosis.flows.acting import Array
-from nkireview.diagnosis.repair import Repair
+from nkireview.diagnosis.repair import Repair, by_turns, once
 
 __all__ = ["LIMIT", "repairs"]
 
@@ -61,23 +61,4 @@ def repairs(flow: Dataflow, arguments: Mapping[int, Array]) -> Iterator[Repair]:
 
     Each may be executed any number of times, one after the other.
     """
-    return islice(_once(_repairs(Arranged(flow, arguments))), LIMIT)
-
-
-def _once(found: Iterator[Repair]) -> Iterator[Repair]:
-    """Repairs without those that are said before."""
-    said = set()
-    for repair in found:
-        key = repair.instruction, repair.sentence
-        if key not in said:
-            said.add(key)
-            yield repair
-
-
-def _repairs(survey: Arranged) -> Iterator[Repair]:
-    """The first few of each family, then some more of each."""
-    families = [(first, more, found(survey)) for first, more, found in FAMILIES]
-    for first, _, found in families:
-        yield from islice(found, first)
-    for _, more, found in families:
-        yield from islice(found, more)
+    return islice(once(by_turns(FAMILIES, Arranged(flow, arguments))), LIMIT)

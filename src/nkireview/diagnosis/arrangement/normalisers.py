@@ -51,7 +51,7 @@ class Normalised(Acting):
     def __init__(self, total: Total, place: Line, left: Division | None = None) -> None:
         super().__init__()
         self._totals, self._result = frozenset(total.line.instructions), total.result
-        self._places, self._left = frozenset(place.instructions), left
+        self._places = frozenset(place.instructions)
         self._plain = Recomputed(left.line.instructions, _without(left)) if left is not None else None
         self._last: dict[int, Values] = {}
 

@@ -21,7 +21,7 @@ from nkireview.isa.rows.arrays import apply
 from nkireview.program.call import CallView
 
 JOINS: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {"add": np.sum, "maximum": np.max, "max": np.max, "minimum": np.min, "min": np.min}
+    {"add": np.sum, "maximum": np.max, "minimum": np.min}
 )
 """Reduction -> its function over an axis."""
 GROUPS = tuple(
@@ -157,19 +157,16 @@ class Recomputed(Acting):
     compute: the values of dst; None where the instruction stays as it is.
     """
 
-    def __init__(self, instructions: Collection[int], compute: Compute, then: Acting | None = None) -> None:
+    def __init__(self, instructions: Collection[int], compute: Compute) -> None:
         super().__init__()
-        self._at, self._compute, self._then = frozenset(instructions), compute, then
+        self._at, self._compute = frozenset(instructions), compute
 
     def act(self, step: Instruction, core: Core, index: int, operands: Operands) -> None:
         """See `Acting`."""
         values = None
         if index in self._at and repeatable(step):
             values = self._compute(Running(step, core, operands), index)
-        if self._then is None:
-            step.run(core, index, operands)
-        else:
-            self._then(step, core, index, operands)
+        step.run(core, index, operands)
         if values is not None:
             settle(step, core, operands, values)
 

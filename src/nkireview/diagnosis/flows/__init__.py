@@ -54,17 +54,15 @@ def explanations(
     given: Mapping[int, Array],
     base: Sequence[Array],
     reference: Reference,
-    agrees: Callable[[Array, Array], bool] | None = None,
     tries: int = parts.TRIES,
 ) -> Iterator[Explanation]:
     """What holds of a Program whose unrounded outputs `base` are not those of its reference, by experiments on that.
 
     given: the arguments by parameter buffer; reference: outputs from the arrays of all parameters, in their order.
-    agrees: whether an unrounded output is one of the reference, by default to 1e-5 of itself and of its typical size.
     tries: how often the reference may be called for parts of inputs. An experiment that it refuses with one of
     `explaining.REFUSALS` does not hold.
     """
-    case = Case.of(program, given, base, reference, agrees)
+    case = Case.of(program, given, base, reference)
     if case.right:
         return
     yield from results.constant(case, ROWS)

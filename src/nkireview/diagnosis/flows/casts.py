@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from nkireview.checks.dataflow import Dataflow, Slot
+from nkireview.checks.precision import largest
 from nkireview.checks.steps import main_operand, steps
 from nkireview.diagnosis.flows.acting import Acting, After, Float64, operand, repeatable, values, write
 from nkireview.diagnosis.flows.lines import Line, Lines
@@ -192,8 +193,9 @@ def _ranges(call: CallView) -> Iterator[tuple[float, float, str]]:
 
 def _narrow(flow: Dataflow, lines: Lines) -> Iterator[Repair]:
     """Stores in fp16 and fp8 clamped to the largest finite numbers, and to those of the other fp8 of that name."""
+    generation = flow.scope.hardware.generation
     limits: dict[str, tuple[float, ...]] = {
-        name: (dtypes.BY_NAME[name].max_finite,) for name in ("float16", "float8_e5m2", "float8_e4m3fn")
+        name: (largest(name, generation),) for name in ("float16", "float8_e5m2", "float8_e4m3fn")
     }
     limits["float8_e4m3"] = tuple(
         dtypes.BY_NAME[name].max_finite for name in ("float8_e4m3", "float8_e4m3fn")

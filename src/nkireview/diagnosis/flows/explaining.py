@@ -11,7 +11,6 @@ from nkireview.diagnosis.flows.acting import Array
 from nkireview.program.program import Program
 
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
-Agrees = Callable[[Array, Array], bool]
 REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, RuntimeError)
 """What a reference may raise for inputs that are no longer what it was written for."""
 AGREES = 1e-5
@@ -38,7 +37,6 @@ class Case:
     base: tuple[Array, ...]
     wanted: tuple[Array, ...]
     reference: Reference = field(repr=False)
-    agrees: Agrees = field(repr=False)
 
     @classmethod
     def of(
@@ -47,7 +45,6 @@ class Case:
         arguments: Mapping[int, Array],
         base: Sequence[Array],
         reference: Reference,
-        agrees: Agrees | None,
     ) -> Case:
         """See `explanations`. Raise ValueError where the reference has another number of outputs than the kernel."""
         inputs = tuple(arguments[buffer] for _, buffer in program.parameter_buffers)
@@ -65,7 +62,6 @@ class Case:
             _wide(base),
             wanted,
             reference,
-            agrees or close,
         )
 
     @property
@@ -76,7 +72,7 @@ class Case:
     def matches(self, found: Sequence[Array]) -> bool:
         """True where the kernel's outputs are these."""
         return len(found) == len(self.base) and all(
-            mine.shape == other.shape and self.agrees(mine, other)
+            mine.shape == other.shape and close(mine, other)
             for mine, other in zip(self.base, found, strict=True)
         )
 

@@ -13,9 +13,6 @@ from nkireview.isa import dtypes
 from nkireview.program.call import CallView
 from nkireview.program.storage import READS, WRITES
 
-ASKED = 3
-"""Instructions of a line that stand for all of them where a repair is looked for."""
-
 
 @dataclass(frozen=True)
 class Line:

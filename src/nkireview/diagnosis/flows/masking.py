@@ -8,13 +8,12 @@ import numpy as np
 
 from nkireview.checks.dataflow import Dataflow
 from nkireview.diagnosis.algebra.hooks import Running, Values, before, instead
+from nkireview.diagnosis.algebra.masks import LOWEST
 from nkireview.diagnosis.flows.lines import Line, Lines
 from nkireview.diagnosis.repair import Repair
 
 MOST = 8
 """Lines that are tried."""
-LOWEST = -1e30
-"""What exp makes zero, in float32 as well."""
 
 
 def multiplied(flow: Dataflow, lines: Lines) -> Iterator[Repair]:

@@ -149,11 +149,11 @@ def _multiply(core: Core, carried: Operand, factors: list[Float64]) -> Float64 |
 
 def not_rescaled(flow: Dataflow, lines: Lines) -> Iterator[Repair]:
     """Sums multiplied by each factor that others are multiplied by; factors inverted; factors that nobody makes."""
-    held = events(flow, lines)
     exponentials = [line for line in lines.all if _is_vector_exponential(flow, line.first)][:FACTORS]
     tops = [] if exponentials else list(_running_maxima(flow, lines))[:FACTORS]
     if not exponentials and not tops:
         return
+    held = events(flow, lines)
     sums = _sums(flow, lines, held)
     for line in exponentials:
         rescaled = _rescaled(flow, lines, line.instructions)

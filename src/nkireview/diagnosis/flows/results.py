@@ -8,7 +8,7 @@ import numpy as np
 
 from nkireview.checks.provenance import provenance
 from nkireview.diagnosis.flows.acting import Array
-from nkireview.diagnosis.flows.explaining import Case, Explanation
+from nkireview.diagnosis.flows.explaining import Case, Explanation, close
 from nkireview.isa.row import Row
 
 
@@ -17,7 +17,7 @@ def constant(case: Case, rows: Mapping[str, Row]) -> Iterator[Explanation]:
     found = provenance(case.program, rows)
     for at, mine in enumerate(case.base):
         wanted = case.wanted[at]
-        if not mine.size or (mine.shape == wanted.shape and case.agrees(mine, wanted)):
+        if not mine.size or (mine.shape == wanted.shape and close(mine, wanted)):
             continue
         if at in found.constant_outputs:
             places = [case.program.place_text(place) for place in found.outputs[at].writers[:1]]
@@ -35,7 +35,7 @@ def constant(case: Case, rows: Mapping[str, Row]) -> Iterator[Explanation]:
 def copied(case: Case) -> Iterator[Explanation]:
     """Outputs that are an input, as it is or transposed."""
     for at, mine in enumerate(case.base):
-        if mine.shape == case.wanted[at].shape and case.agrees(mine, case.wanted[at]):
+        if mine.shape == case.wanted[at].shape and close(mine, case.wanted[at]):
             continue
         for path, held in zip(case.paths, case.inputs, strict=True):
             if mine.size > 1 and _equal(case, mine, held):
@@ -61,7 +61,7 @@ def elsewhere(case: Case) -> Iterator[Explanation]:
     names = []
     for at, right in enumerate(wanted):
         square = right.ndim > 1 and right.shape[-1] == right.shape[-2]
-        if square and base[at].shape == right.shape and not case.agrees(base[at], right):
+        if square and base[at].shape == right.shape and not close(base[at], right):
             turned[at] = np.swapaxes(right, -1, -2)
             names.append(case.output(at))
     if names and case.matches(turned):
@@ -70,4 +70,4 @@ def elsewhere(case: Case) -> Iterator[Explanation]:
 
 
 def _equal(case: Case, mine: Array, held: Array) -> bool:
-    return mine.shape == held.shape and case.agrees(mine, held.astype(np.float64))
+    return mine.shape == held.shape and close(mine, held.astype(np.float64))

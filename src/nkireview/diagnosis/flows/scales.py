@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from nkireview.diagnosis.flows.acting import Array, Float64
-from nkireview.diagnosis.flows.explaining import Case, Explanation
+from nkireview.diagnosis.flows.explaining import Case, Explanation, close
 from nkireview.isa import dtypes
 
 CAUSE = "scale-axis"
@@ -32,7 +32,7 @@ def wrong_axis(case: Case) -> Iterator[Explanation]:
     """One sentence for the first output and input whose figures explain the difference."""
     for at, mine in enumerate(case.base):
         wanted = case.wanted[at]
-        if mine.shape != wanted.shape or mine.ndim < 1 or case.agrees(mine, wanted):
+        if mine.shape != wanted.shape or mine.ndim < 1 or close(mine, wanted):
             continue
         whole = _whole(case, at)
         for number, held in enumerate(case.inputs):

@@ -23,7 +23,7 @@ from nkireview.diagnosis.habits import (
     tiles,
 )
 from nkireview.diagnosis.habits.survey import Survey
-from nkireview.diagnosis.repair import Repair
+from nkireview.diagnosis.repair import Repair, by_turns, once
 
 __all__ = ["LIMIT", "repairs"]
 
@@ -78,23 +78,4 @@ def repairs(flow: Dataflow, arguments: Mapping[int, Array]) -> Iterator[Repair]:
     Each may be executed any number of times, one after the other. Those of sums over several blocks (`carry`) execute
     the Program once for each reduction to learn what it comes to.
     """
-    return islice(_once(_repairs(Survey(flow, arguments))), LIMIT)
-
-
-def _once(found: Iterator[Repair]) -> Iterator[Repair]:
-    """Repairs without those that are said before."""
-    said = set()
-    for repair in found:
-        key = repair.instruction, repair.sentence
-        if key not in said:
-            said.add(key)
-            yield repair
-
-
-def _repairs(survey: Survey) -> Iterator[Repair]:
-    """The first few of each family, then some more of each."""
-    families = [(first, more, found(survey)) for first, more, found in FAMILIES]
-    for first, _, found in families:
-        yield from islice(found, first)
-    for _, more, found in families:
-        yield from islice(found, more)
+    return islice(once(by_turns(FAMILIES, Survey(flow, arguments))), LIMIT)

@@ -20,7 +20,6 @@ from nkireview.isa import dtypes
 from nkireview.isa.dtypes import DataType
 from nkireview.program.call import CallView
 from nkireview.program.program import Program
-from nkireview.program.storage import READS
 
 PASSED = frozenset({"tensor_copy", "dma_copy"})
 """Opcodes whose result is what they read, in the same order."""
@@ -225,12 +224,6 @@ class Survey:
         if program.opcodes[program.columns.opcode[instruction]].name not in ("dma_copy", "dma_transpose"):
             return False
         return not program.immediates[program.columns.immediates[instruction]].get("dst_rmw_op")
-
-
-def reads(line: Line) -> tuple[str, ...]:
-    """The operands of floats that a line reads as tiles."""
-    found = line.flow.operands(line.first, READS)
-    return tuple(slot.operand for slot in found if line.call.has(slot.operand) and line.floats(slot.operand))
 
 
 def like(line: Line, one: str, other: str) -> bool:
