@@ -1,0 +1,230 @@
+"""A NumPy function called so that the value of each of its steps is kept: what a reference computes on its way."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+ELEMENTS = 1 << 23
+"""Elements of all values together that are kept."""
+TEXT = 160
+"""Characters of a source line that are kept."""
+INPUT, RESULT = "input", "result"
+"""Names of what no operation made: an argument, and what the function returned."""
+MAKERS = frozenset(
+    {"array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require", "frombuffer"}
+    | {"zeros", "ones", "full", "empty", "arange", "linspace", "eye", "identity", "tri"}
+)
+"""Functions that give plain arrays whatever they are given."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """One step of a function.
+
+    name: of the operation, such as ``multiply`` or ``mean``. line, text: where the function's file asked for it.
+    reads: the earlier observations, by number, that it was given. values: a copy of what it gave.
+    """
+
+    name: str
+    line: int
+    text: str
+    reads: tuple[int, ...]
+    values: Array
+
+
+def observe(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Any, list[Observation]]:
+    """What the function returns, and its steps: the arrays it is given, each operation on them, the arrays returned.
+
+    Operations on arrays that are not NumPy's are not seen, nor those of other files on arrays that they make plain.
+    Kept are the first steps of `ELEMENTS` elements together. What the function raises passes through.
+    """
+    observer = _Observer(function)
+    with observer.watching(function):
+        made = function(*_each(args, observer.given), **_each(dict(kwargs), observer.given))
+    result = _each(made, observer.returned)
+    return result, observer.found
+
+
+class _Noted(np.ndarray[Any, Any]):
+    """An array that tells of what is done with it. `note`: the observation whose elements it has; -1 for none."""
+
+    observer: _Observer | None
+    note: int
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.observer = getattr(other, "observer", None)
+        self.note = getattr(other, "note", -1)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Run the operation on plain arrays; what is written in place stays the array that it was."""
+        targets = kwargs.get("out") or ()
+        if targets:
+            kwargs["out"] = tuple(_plain(each) for each in targets)
+        made = getattr(ufunc, method)(*_each(inputs, _plain), **_each(kwargs, _plain))
+        observer = _observer_of((*inputs, *targets))
+        if observer is None or method == "at":
+            return made
+        name = ufunc.__name__ if method in ("__call__", "reduce") else f"{ufunc.__name__}.{method}"
+        kept = [each for each in targets if isinstance(each, _Noted)]
+        if kept and kept == list(targets):
+            observer.again(name, inputs, kept)
+            return kept[0] if len(kept) == 1 else tuple(kept)
+        return observer.noted(name, inputs, made)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Run the function on plain arrays: its own steps are none of the caller's."""
+        made = function(*_each(args, _plain), **_each(kwargs, _plain))
+        observer = _observer_of((args, kwargs))
+        return made if observer is None else observer.noted(function.__name__, (args, kwargs), made)
+
+
+class _Observer:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.found: list[Observation] = []
+        self._left = ELEMENTS
+        self._file = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
+
+    def given(self, value: Any) -> Any:
+        """An argument, noted where it is an array."""
+        if type(value) is not np.ndarray:
+            return value
+        return self._wrapped(value, self._kept(INPUT, 0, "", (), value))
+
+    def returned(self, value: Any) -> Any:
+        """What the function returned, as plain arrays."""
+        plain = _plain(value)
+        if isinstance(plain, np.ndarray):
+            self._kept(RESULT, 0, "", _notes(value), plain)
+        return plain
+
+    def noted(self, name: str, given: Any, made: Any) -> Any:
+        """The results of an operation, noted."""
+        reads, (line, text) = _notes(given), self._place()
+
+        def one(value: Any) -> Any:
+            if isinstance(value, np.generic):
+                self._kept(name, line, text, reads, np.asarray(value))
+            if type(value) is not np.ndarray:
+                return value
+            return self._wrapped(value, self._kept(name, line, text, reads, value))
+
+        return _each(made, one)
+
+    def again(self, name: str, given: Any, targets: Sequence[_Noted]) -> None:
+        """Note arrays that were written in place anew."""
+        reads, (line, text) = _notes(given), self._place()
+        for target in targets:
+            target.note = self._kept(name, line, text, reads, target.view(np.ndarray))
+
+    def made(self, values: Any, source: Any) -> Any:
+        """A plain array that a function of `MAKERS` gives, which has the elements of what it was made from."""
+        if type(values) is not np.ndarray:
+            return values
+        return self._wrapped(values, source.note if isinstance(source, _Noted) else -1)
+
+    def _wrapped(self, values: Array, note: int) -> _Noted:
+        found = values.view(_Noted)
+        found.observer, found.note = self, note
+        return found
+
+    def _kept(self, name: str, line: int, text: str, reads: tuple[int, ...], values: Array) -> int:
+        """The number of a new observation; -1 where there is no room, or these are no numbers."""
+        if values.dtype.kind not in "fiub" and not _is_number(values.dtype):
+            return -1
+        if values.size > self._left:
+            self._left = 0
+            return -1
+        self._left -= values.size
+        self.found.append(Observation(name, line, text, reads, np.array(values)))
+        return len(self.found) - 1
+
+    def _place(self) -> tuple[int, str]:
+        """The line of the function's file that is being run, and its text."""
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename != self._file:
+            frame = frame.f_back  # type: ignore[assignment]
+        if frame is None:
+            return 0, ""
+        return frame.f_lineno, linecache.getline(self._file, frame.f_lineno).strip()[:TEXT]
+
+    @contextmanager
+    def watching(self, function: Callable[..., Any]) -> Iterator[None]:
+        """NumPy, as the function's file calls it, gives arrays that are noted."""
+        names = getattr(inspect.unwrap(function), "__globals__", {})
+        held = {name: value for name, value in names.items() if value is np}
+        names.update(dict.fromkeys(held, _NumPy(self)))
+        try:
+            yield
+        finally:
+            names.update(held)
+
+
+class _NumPy(ModuleType):
+    """NumPy whose functions of `MAKERS` give noted arrays."""
+
+    def __init__(self, observer: _Observer) -> None:
+        super().__init__("numpy", np.__doc__)
+        self._observer = observer
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        if name not in MAKERS:
+            return found
+
+        def maker(*args: Any, **kwargs: Any) -> Any:
+            made = found(*_each(args, _plain), **_each(kwargs, _plain))
+            return self._observer.made(made, args[0] if args else None)
+
+        return maker
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    """True for the narrow floats that NumPy does not know itself."""
+    return "float" in dtype.name
+
+
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, _Noted) else value
+
+
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A value with each leaf of its tuples, lists and dicts changed."""
+    if type(value) in (tuple, list):
+        return type(value)(_each(item, change) for item in value)
+    if type(value) is dict:
+        return {key: _each(item, change) for key, item in value.items()}
+    return change(value)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if type(value) in (tuple, list):
+        for item in value:
+            yield from _leaves(item)
+    elif type(value) is dict:
+        for item in value.values():
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _notes(value: Any) -> tuple[int, ...]:
+    found = (leaf.note for leaf in _leaves(value) if isinstance(leaf, _Noted))
+    return tuple(dict.fromkeys(note for note in found if note >= 0))
+
+
+def _observer_of(value: Any) -> _Observer | None:
+    return next((leaf.observer for leaf in _leaves(value) if isinstance(leaf, _Noted)), None)
