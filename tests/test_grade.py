@@ -254,7 +254,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     write(submissions, "wrong", WRONG)
     for number in range(4):
         write(submissions, f"right{number}", f"{RIGHT}# {number}\n")
-    given = ("--jobs", 2, "--budget", "1s", "--seed-file", seed)
+    given = ("--jobs", 2, "--budget", "4s", "--seed-file", seed)
     whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
     assert run(task, submissions, *given, "--out", whole).returncode == 0
     journal = Path(f"{broken}.partial")

@@ -138,7 +138,12 @@ def test_defective_twins_are_called_defects_by_name(pair: Pair, dtype: str) -> N
     for shape in _shapes(pair, dtype):
         asked = problem(pair, "defective", shape, dtype, 0)
         found = diagnose(
-            asked.program, asked.arguments, asked.wanted, reference=asked.reference, seconds=UNHURRIED
+            asked.program,
+            asked.arguments,
+            asked.wanted,
+            reference=asked.reference,
+            observed=asked.observed,
+            seconds=UNHURRIED,
         )
         names = [cause.name for cause in found.causes]
         assert found.verdict == "defect", shape

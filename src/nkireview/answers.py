@@ -18,10 +18,12 @@ from nkireview.arguments import (
     ReferenceFailed,
     request_of,
     result_of,
+    steps_of,
 )
 from nkireview.numerics.hostile import ALWAYS, hostile
 from nkireview.numerics.sensitivity import REGIONS, Influence, Region, conditioning, probe
 from nkireview.numerics.void import VoidCheck
+from nkireview.observed import Observation
 from nkireview.runner import ForkServer, Job, Limits
 from nkireview.runner.tree import leaves
 
@@ -67,6 +69,12 @@ class AnswerSource(InputSource, Protocol):
         """The reference as a function of the kernel's arrays; None where it cannot be called, or takes others.
 
         It raises ValueError where the reference fails for them.
+        """
+
+    def observed(self, trial: Trial) -> Callable[[], Sequence[Observation]] | None:
+        """The steps of the reference on a trial's arrays; None where it cannot be called.
+
+        It raises ValueError where they cannot be had.
         """
 
     def amplification(self, seed: int, kind: str) -> list[float]:
@@ -147,6 +155,18 @@ class Answers:
                 raise ValueError(str(error)) from None
 
         return called
+
+    def observed(self, trial: Trial) -> Callable[[], Sequence[Observation]] | None:
+        """See `AnswerSource`."""
+
+        def steps() -> Sequence[Observation]:
+            asked = request_of(trial.asked, float64=self._reference.float64, steps=True)
+            try:
+                return steps_of(self._session.call(*asked), self._reference)
+            except ReferenceFailed as error:
+                raise ValueError(str(error)) from None
+
+        return steps
 
     def amplification(self, seed: int, kind: str) -> list[float]:
         """See `AnswerSource`."""
@@ -285,6 +305,10 @@ class Kept:
         return (seed, kind) in self.trials
 
     def reference(self, trial: Trial) -> Callable[[Sequence[Array]], Sequence[Array]] | None:
+        """See `AnswerSource`."""
+        return None
+
+    def observed(self, trial: Trial) -> Callable[[], Sequence[Observation]] | None:
         """See `AnswerSource`."""
         return None
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nkireview.isa import dtypes
 from nkireview.numerics.inputs import Scalar, Spec, draw_all
+from nkireview.observed import Observation
 from nkireview.program.tree import EnumLeaf, Group, Node, ScalarLeaf, TensorLeaf
 from nkireview.runner import ForkServer, Job, Limits, Outcome
 from nkireview.runner.tree import EnumNode, ObjectNode, TreeError, decode, encode, leaves, map_leaves
@@ -182,9 +183,10 @@ def called(
     seeded: bool = False,
     blanks: Sequence[tuple[Sequence[int], str] | None] | None = None,
     views: bool = False,
+    steps: bool = False,
 ) -> Outcome:
     """What came of calling a function in a child; `runner.reference.call` explains what may be asked."""
-    header, blobs = request_of(arguments, float64=float64, seeded=seeded)
+    header, blobs = request_of(arguments, float64=float64, seeded=seeded, steps=steps)
     more: dict[str, Any] = {"file": str(callee.file.resolve()), "function": callee.function, "views": views}
     if blanks is not None:
         more["blanks"] = [None if each is None else [list(each[0]), each[1]] for each in blanks]
@@ -192,11 +194,23 @@ def called(
 
 
 def request_of(
-    arguments: Arguments, *, float64: bool = False, seeded: bool = False
+    arguments: Arguments, *, float64: bool = False, seeded: bool = False, steps: bool = False
 ) -> tuple[dict[str, Any], list[bytes]]:
     """One call as header and blobs for `runner.reference`."""
     tree, blobs = encode([list(arguments.positional), dict(arguments.keywords)])
-    return {"arguments": tree, "float64": float64, "seeded": seeded}, blobs
+    return {"arguments": tree, "float64": float64, "seeded": seeded, "steps": steps}, blobs
+
+
+def steps_of(outcome: Outcome, callee: Callee) -> list[Observation]:
+    """The steps of a reference that was asked for them; `ReferenceFailed` says why there are none."""
+    values = [value for _, value in leaves(result_of(outcome, "reference", callee))]
+    try:
+        return [
+            Observation(str(name), int(line), str(text), tuple(int(each) for each in reads), value)
+            for (name, line, text, reads), value in zip(outcome.header["steps"], values, strict=True)
+        ]
+    except (TypeError, KeyError, ValueError) as problem:
+        raise ReferenceFailed(f"reference {callee}: its steps cannot be read: {problem}") from None
 
 
 def result_of(outcome: Outcome, what: str, callee: Callee) -> Any:

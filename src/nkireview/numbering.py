@@ -11,7 +11,7 @@ import numpy as np
 import nkireview
 from nkireview.adapting import Returned
 from nkireview.answers import AS_DRAWN, Answers, Trial
-from nkireview.arguments import Array, Callee, ReferenceFailed, call
+from nkireview.arguments import Array, Callee, ReferenceFailed, call, called, steps_of
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.domain import domain
 from nkireview.execute import execute
@@ -21,6 +21,7 @@ from nkireview.numbers import numbers
 from nkireview.numbers_record import NumbersRecord
 from nkireview.numerics.hostile import HOSTILE
 from nkireview.numerics.limits import Limits, limits_for
+from nkireview.observed import Observation
 from nkireview.program.program import Program
 from nkireview.programs import NotJudged, program_of, subject_of
 from nkireview.record import NumericsSummary
@@ -112,6 +113,7 @@ class _Numbering:
                 seed=asked.seed,
                 inputs=asked.kind,
                 reference=None if trial.given is not None else self._experiments(trial, placed),
+                observed=lambda: self._observed(trial),
                 limits=self._own_limits(program),
                 seconds=asked.seconds,
                 full=asked.full,
@@ -164,6 +166,15 @@ class _Numbering:
             return found if placed is None else placed(found)
 
         return again
+
+    def _observed(self, trial: Trial) -> Sequence[Observation]:
+        """The steps of the reference; ValueError where they cannot be had."""
+        limits, float64 = self.request.task_limits, self.reference.float64
+        try:
+            outcome = called(self.server, limits, self.reference, trial.asked, float64=float64, steps=True)
+            return steps_of(outcome, self.reference)
+        except ReferenceFailed as error:
+            raise ValueError(str(error)) from None
 
     def _own_limits(self, program: Program) -> list[Limits] | None:
         """The task's own tolerance of each output; None where it sets none."""

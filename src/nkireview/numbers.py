@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nkireview.audit import audit
 from nkireview.checks.dataflow import flow_of
 from nkireview.checks.routes import Route, routes
-from nkireview.diagnosis.diagnose import Reference, diagnose
+from nkireview.diagnosis.diagnose import Observed, Reference, diagnose
 from nkireview.diagnosis.model import Diagnosis, OutputDiagnosis
 from nkireview.diagnosis.platforms import platform, spread
 from nkireview.diagnosis.tolerance import Derivation
@@ -62,6 +62,7 @@ def numbers(
     seed: int,
     inputs: str,
     reference: Reference | None = None,
+    observed: Observed | None = None,
     limits: Sequence[Limits] | None = None,
     seconds: float | None = None,
     full: bool = False,
@@ -70,10 +71,10 @@ def numbers(
 ) -> NumbersRecord:
     """Diagnose the outputs of a Program and record what a person needs to judge them.
 
-    arguments: an array in storage dtype for each parameter buffer; wanted: a float64 array for each output. reference:
-    see `diagnose`. limits: the task's own tolerance of each output, whose gaps are then sought. full: platforms,
-    precision by line and routes as well. rounded: see `diagnose`. Raise ValueError where shapes do not fit, and where
-    nothing can be compared.
+    arguments: an array in storage dtype for each parameter buffer; wanted: a float64 array for each output. reference,
+    observed, rounded: see `diagnose`. limits: the task's own tolerance of each output, whose gaps are then sought.
+    full: platforms, precision by line and routes as well. Raise ValueError where shapes do not fit, and where nothing
+    can be compared.
     """
     started = time.monotonic()
     derivation = derivation or Derivation.of_program(program)
@@ -82,6 +83,7 @@ def numbers(
         arguments,
         wanted,
         reference=reference,
+        observed=observed,
         seconds=seconds,
         derivation=derivation,
         rounded=rounded,

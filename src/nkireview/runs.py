@@ -480,6 +480,7 @@ class Runs:
                 seed=seed,
                 inputs=kind,
                 reference=self.answers.reference(trial),
+                observed=self.answers.observed(trial),
                 rounded=bool(trial.note),
                 derivation=self._derivation,
                 limits=self.limits if own and not failed and self._took < SHORT else None,

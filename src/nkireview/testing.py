@@ -35,6 +35,7 @@ from nkireview.numbers import chosen
 from nkireview.numerics.hostile import HOSTILE
 from nkireview.numerics.hostile import hostile as made_hostile
 from nkireview.numerics.inputs import Spec, draw_all, parse_input
+from nkireview.observed import Observation, observe
 from nkireview.program.program import Program
 from nkireview.program.verify import verify
 from nkireview.programs import NotJudged, program_of, subject_of
@@ -343,6 +344,7 @@ def _diagnosed(
     """The diagnosis, and what the reference gave."""
     __tracebackhide__ = True
     again: Callable[[Sequence[Array]], Sequence[Array]] | None = None
+    observed: Callable[[], Sequence[Observation]] | None = None
     notes: list[str] = []
     if callable(reference):
         wanted, wide = _called(reference, taken, values)
@@ -354,13 +356,20 @@ def _diagnosed(
                 changed[at] = array
             return _called(reference, taken, changed)[0]
 
+        def observed() -> Sequence[Observation]:
+            args, keywords = _filled(taken, values, wide)
+            try:
+                return observe(reference, args, keywords)[1]
+            except Exception as error:  # it may refuse arrays that are watched in any way
+                raise ValueError(f"{type(error).__name__}: {error}") from None
+
     else:
         wanted = _flat(reference)
     if not wanted:
         raise TypeError("the reference gave no array: expected one for each output of the kernel")
     given = {buffer: values[at] for buffer, at in zip(buffers, order, strict=True)}
     try:
-        found = diagnose(program, given, wanted, reference=again, seconds=seconds)
+        found = diagnose(program, given, wanted, reference=again, observed=observed, seconds=seconds)
     except ValueError as error:
         raise AssertionError(
             f"kernel {program.header.kernel} does not match its reference: {error}"
@@ -376,13 +385,18 @@ def _called(
 
     def call(wide: bool) -> list[Float64]:
         __tracebackhide__ = True
-        args, keywords = taken.filled(lambda number: _as_given(taken.arrays[number], values[number], wide))
+        args, keywords = _filled(taken, values, wide)
         return _flat(reference(*args, **keywords))
 
     # whatever it is that it does not take in float64: what it raises without is told
     with suppress(Exception):
         return call(True), True
     return call(False), False
+
+
+def _filled(taken: Arguments, values: Sequence[Array], wide: bool) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments of a call with those values."""
+    return taken.filled(lambda number: _as_given(taken.arrays[number], values[number], wide))
 
 
 def _as_given(array: HostArray, values: Array, wide: bool) -> Any:

@@ -22,6 +22,7 @@ from nkireview.isa import dtypes
 from nkireview.isa.release import Release
 from nkireview.nki import launch, modules
 from nkireview.nki.trace import Trace, loading
+from nkireview.observed import Observation, observe
 from nkireview.program.model import Header
 from nkireview.program.program import Program
 from nkireview.program.verify import verify
@@ -75,6 +76,7 @@ class Problem:
     arguments: Mapping[int, Array]
     wanted: list[Float64]
     reference: Reference
+    observed: Callable[[], list[Observation]]
 
 
 @functools.cache
@@ -125,7 +127,13 @@ def problem(pair: Pair, twin: str, shape: Shape, dtype: str, seed: int) -> Probl
     """One twin on one draw of inputs."""
     program = traced(pair, twin, shape, dtype)
     arrays = pair.inputs(shape, dtype, seed)
-    return Problem(program, arguments(program, arrays), pair.reference(arrays), pair.reference)
+    return Problem(
+        program,
+        arguments(program, arrays),
+        pair.reference(arrays),
+        pair.reference,
+        lambda: observe(pair.module.reference, arrays, {})[1],
+    )
 
 
 def epsilon(array: Array) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nkireview.checks.dataflow import flow_of
 from nkireview.diagnosis import algebra, arrangement, flows, habits, naming
+from nkireview.diagnosis.alignment import Departure, departure
 from nkireview.diagnosis.costs import Cost, costs, lines
 from nkireview.diagnosis.model import Cause, Diagnosis, LineCost, OutputDiagnosis
 from nkireview.diagnosis.repair import Repair
@@ -28,11 +29,13 @@ from nkireview.isa.dtypes import BY_NAME
 from nkireview.numerics.arrays import root_mean_square
 from nkireview.numerics.limits import limits_for, table
 from nkireview.numerics.patterns import Pattern, patterns
+from nkireview.observed import Observation
 from nkireview.program.program import Program
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
+Observed = Callable[[], Sequence[Observation]]
 
 BUDGET = 9.0
 """Times one execution that a diagnosis may take where nobody says how long."""
@@ -57,6 +60,8 @@ LATE = frozenset({"operator", "parameter-function", "term-missing", "clamp-missi
 """Causes that say what differs and no reason: other repairs are tried first."""
 TRIES, FEW_TRIES = 64, 4
 """Calls of the reference for parts of inputs; fewer where an execution takes long."""
+RESERVED, ALIGNED = 1 / 3, 8.0
+"""Share of the time that is left to the steps of the reference, and executions that they take where one takes long."""
 DEAREST = 0.5
 """Share of what is allowed from which the roundings of one line are a cause."""
 
@@ -67,6 +72,7 @@ def diagnose(
     wanted: Sequence[Array],
     *,
     reference: Reference | None = None,
+    observed: Observed | None = None,
     got: Sequence[Array] | None = None,
     seconds: float | None = None,
     derivation: Derivation | None = None,
@@ -75,13 +81,16 @@ def diagnose(
     """Hold the outputs of a Program against a reference, and find the cause of what rounding does not explain.
 
     arguments: an array in storage dtype for each parameter buffer. wanted: a float64 array for each output, computed
-    from the same arguments. reference: computes it from a list of arrays, for experiments on it. got: outputs that
-    were computed elsewhere; without them the Program is executed. seconds: how long it may take, by default ten times
+    from the same arguments. reference: computes it from a list of arrays, for experiments on it. observed: gives the
+    steps by which it was computed, or raises ValueError. got: outputs that were computed elsewhere; without them the
+    Program is executed. seconds: how long it may take, by default ten times
     one execution and `LEAST_SECONDS` at least. rounded: the reference was not computed in float64 but rounds as float32
     does, which is allowed for besides. Raise ValueError where outputs and `wanted` differ in number or shape, and where
     nothing of `wanted` can be compared.
     """
-    return _Diagnosis(program, arguments, wanted, reference, got, seconds, derivation, rounded).made()
+    return _Diagnosis(
+        program, arguments, wanted, reference, observed, got, seconds, derivation, rounded
+    ).made()
 
 
 class _Diagnosis:
@@ -91,6 +100,7 @@ class _Diagnosis:
         arguments: Mapping[int, Array],
         wanted: Sequence[Array],
         reference: Reference | None,
+        observed: Observed | None,
         got: Sequence[Array] | None,
         seconds: float | None,
         derivation: Derivation | None,
@@ -98,6 +108,7 @@ class _Diagnosis:
     ) -> None:
         self.started = time.monotonic()
         self.program, self.arguments, self.reference = program, arguments, reference
+        self.observed = observed
         self.rounded, self.foreign = rounded, got is not None
         if any(np.iscomplexobj(each) for each in wanted):
             raise ValueError("the reference gives complex numbers, expected real ones")
@@ -363,6 +374,53 @@ class _Diagnosis:
             if found is not None:
                 yield found
                 return
+        repair = self._repair(tolerances)
+        if repair is not None:
+            line = naming.line_of(self.program, repair.instruction)
+            yield Cause(repair.cause, repair.sentence, line, "repair")
+        others = [] if repair is not None else list(self._without_repair(exact, costly))
+        yield from others
+        left = self._departure(tolerances, costly)
+        if left is not None and (left.proven or not (repair or others)):
+            yield self._departing(left)
+
+    def _departing(self, found: Departure) -> Cause:
+        name = "step-differs" if found.proven else "leaves-reference"
+        return Cause(name, found.sentence, naming.line_of(self.program, found.instruction), "alignment")
+
+    def _departure(self, tolerances: Sequence[Tolerance], costly: bool) -> Departure | None:
+        """Where the Program leaves its reference."""
+        if self.observed is None:
+            return None
+        if costly and self._left() < ALIGNED * self.once:
+            self.skipped.append("the steps of the reference, for want of time")
+            return None
+        end = time.monotonic() + max(self._left(), self.seconds * RESERVED)
+        try:
+            observed = self.observed()
+        except ValueError as error:
+            self.skipped.append(f"the steps of the reference: {error}")
+            return None
+
+        def wrong(outputs: Sequence[Float64]) -> float:
+            over = [
+                int(np.count_nonzero(tolerance.use(have, want) > 1))
+                for have, want, tolerance in zip(outputs, self.wanted, tolerances, strict=True)
+            ]
+            return sum(over) / max(sum(want.size for want in self.wanted), 1)
+
+        return departure(
+            self.derivation,
+            self.arguments,
+            observed,
+            wrong,
+            rounded=self.rounded,
+            more=lambda: time.monotonic() < end,
+        )
+
+    def _repair(self, tolerances: Sequence[Tolerance]) -> Repair | None:
+        """The first change that makes it right; of those that are hard to tell apart the one that leaves least."""
+        reserved = 0.0 if self.observed is None else self.seconds * RESERVED
         before = last = time.monotonic()
         best: tuple[float, Repair] | None = None
         beside = 0
@@ -374,7 +432,7 @@ class _Diagnosis:
                 continue
             now = time.monotonic()
             last, before = now - before, now
-            if tried and self._left() < last:
+            if tried and self._left() - reserved < last:
                 self.skipped.append(f"repairs after the first {tried}, for want of time")
                 break
             try:
@@ -384,11 +442,10 @@ class _Diagnosis:
                 continue
             if left is not None and (best is None or left < best[0]):
                 best = left, repair
-        if best is not None:
-            repair = best[1]
-            line = naming.line_of(self.program, repair.instruction)
-            yield Cause(repair.cause, repair.sentence, line, "repair")
-            return
+        return None if best is None else best[1]
+
+    def _without_repair(self, exact: Sequence[Float64], costly: bool) -> Iterator[Cause]:
+        """Causes that need no change of the Program: where NaN begins, and experiments on the reference."""
         if any(
             not np.isfinite(have[np.isfinite(want)]).all()
             for have, want in zip(exact, self.wanted, strict=True)

@@ -13,7 +13,9 @@ from nkireview.diagnosis.tolerance import Tolerance
 from nkireview.numerics.patterns import Pattern
 
 Verdict = Literal["rounding", "defect"]
-Evidence = Literal["repair", "rounding", "shadow", "not finite", "reference", "pattern", "instability"]
+Evidence = Literal[
+    "repair", "rounding", "shadow", "not finite", "reference", "pattern", "instability", "alignment"
+]
 
 
 @dataclass(frozen=True)

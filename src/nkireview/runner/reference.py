@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from nkireview.nki import modules, stubs
+from nkireview.observed import observe
 from nkireview.runner import layout, problem
 from nkireview.runner.load import LoadError, innermost, load_module
 from nkireview.runner.tree import FLOATS, Array, TreeError, decode, encode, rebuild
@@ -29,10 +30,11 @@ def call(header: dict[str, Any], blobs: list[bytes]) -> Response:
     `type` is that of what the file raised; empty where the message is a sentence of ours.
 
     header: `file`, `function`, `arguments` (the encoded pair of positional arguments and keyword arguments),
-    `float64` (floating arrays arrive as float64), `seeded` (the one argument is a seed: it is passed as `seed` or as
-    first argument if the function takes it, and NumPy's, Python's and torch's global generators are seeded with it),
-    `blanks` (for each array of the arguments None, or the shape and dtype of zeros in its place), `views` (answer
-    {"views"}, see `layout.views`, instead of a result).
+    `float64` (floating arrays arrive as float64), `steps` (answer {"steps": [name, line, text, reads] of each of its
+    steps, see `observed`, with their values as {"result"}), `seeded` (the one argument is a seed: it is passed as
+    `seed` or as first argument if the function takes it, and NumPy's, Python's and torch's global generators are
+    seeded with it), `blanks` (for each array of the arguments None, or the shape and dtype of zeros in its place),
+    `views` (answer {"views"}, see `layout.views`, instead of a result).
 
     ``Model`` and ``get_inputs`` of a problem file are what `problem` makes of them; with a result comes then a `note`.
     """
@@ -80,6 +82,11 @@ def _call(
         args, kwargs = rebuild(decode(header["arguments"], blobs), leaf, module)
         if header.get("seeded"):
             args, kwargs = _seeded(function, args[0], kwargs)
+        if header.get("steps"):
+            found = observe(function, args, kwargs)[1]
+            values, values_blobs = encode([_carried(each.values) for each in found], "steps")
+            told = [[each.name, each.line, each.text, list(each.reads)] for each in found]
+            return {"result": values, "steps": told}, values_blobs
         made = function(*args, **kwargs)
         if header.get("views"):
             return {"views": layout.views(made, given)}, []
@@ -118,6 +125,10 @@ def _blanks(
         return given[-1]
 
     return made
+
+
+def _carried(values: Array) -> Array:
+    return values if values.dtype.kind in "iub" else values.astype(np.float64)
 
 
 def _as_float64(array: Array) -> Array:

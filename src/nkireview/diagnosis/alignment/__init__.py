@@ -15,24 +15,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.checks.dataflow import UNKNOWN, Slot, flow_of
+from nkireview.checks.dataflow import flow_of
 from nkireview.diagnosis.algebra.hooks import plainly
-from nkireview.diagnosis.alignment.figures import Figure, Figures, Float64, Place, Sight, blocks
+from nkireview.diagnosis.alignment.edges import Edge, Finding
+from nkireview.diagnosis.alignment.figures import Figure, Figures, Float64, Sight
+from nkireview.diagnosis.alignment.telling import below, counterpart, quoted, reads
 from nkireview.diagnosis.alignment.watching import Put, Read, Written
-from nkireview.diagnosis.flows.lines import Line, Lines
+from nkireview.diagnosis.flows.lines import Lines
 from nkireview.diagnosis.tolerance import Derivation
 from nkireview.execute import Around
 from nkireview.execute.step import MEANINGLESS
-from nkireview.observed import RESULT, Observation
+from nkireview.observed import Observation
 
 __all__ = ["Departure", "departure"]
 
 AGREES, ROUNDED = 1e-7, 2e-5
 """Relative difference of one value in kernel and reference, and where the reference computes in float32."""
-LINES, TRIES = 12, 96
+LINES, TRIES = 16, 96
 """Lines that leave the reference which are looked at, and runs with other values."""
-PLACES = 3
+TOGETHER = 3
 """Lines that are changed together."""
+GAINED = 3
+"""Further instructions that must write the reference's values after a change for each that is changed."""
+MENDED = 0.75
+"""Share of the wrong elements that may be left after a change that is kept for others to follow."""
 
 
 @dataclass(frozen=True)
@@ -48,26 +54,32 @@ def departure(
     derivation: Derivation,
     arguments: Mapping[int, NDArray[Any]],
     observed: Sequence[Observation],
-    right: Callable[[Sequence[Float64]], bool],
+    wrong: Callable[[Sequence[Float64]], float],
     *,
     rounded: bool = False,
     more: Callable[[], bool] = lambda: True,
 ) -> Departure | None:
     """The first line that leaves the reference; None where none can be told.
 
-    observed: the steps of the reference on these arguments. right: whether unrounded outputs are. rounded: the
-    reference computes in float32. more: whether there is time for another run.
+    observed: the steps of the reference on these arguments. wrong: the share of the elements of unrounded outputs that
+    are. rounded: the reference computes in float32. more: whether there is time for another run.
     """
-    return _Alignment(derivation, arguments, observed, right, rounded, more).found()
+    return _Alignment(derivation, arguments, observed, wrong, rounded, more).found()
 
 
 @dataclass(frozen=True)
 class _Change:
-    """Other values for some instructions of a line, and the figure they are of; None for zeros."""
+    """Other values for the instructions of an edge, and the figure they are of; None for zeros.
 
-    line: Line
+    left: the share of the outputs' elements that is wrong with them; gained: instructions that then write values of the
+    reference and did not before.
+    """
+
+    edge: Edge
     given: Mapping[int, Float64]
     figure: Figure | None
+    left: float = 1.0
+    gained: int = 0
 
 
 class _Alignment:
@@ -76,39 +88,42 @@ class _Alignment:
         derivation: Derivation,
         arguments: Mapping[int, NDArray[Any]],
         observed: Sequence[Observation],
-        right: Callable[[Sequence[Float64]], bool],
+        wrong: Callable[[Sequence[Float64]], float],
         rounded: bool,
         more: Callable[[], bool],
     ) -> None:
-        self._derivation, self._arguments, self._right, self._more = derivation, arguments, right, more
+        self._derivation, self._arguments, self._wrong, self._more = derivation, arguments, wrong, more
+        self._observed = observed
         self._figures = Figures(observed, ROUNDED if rounded else AGREES)
         self._lines = Lines(flow_of(derivation.program))
         self._tries = 0
 
     def found(self) -> Departure | None:
+        """See `departure`."""
         if not self._figures.all:
             return None
         around: Around = plainly
-        first: tuple[_Change, _Edge] | None = None
-        others: list[_Change] = []
+        made: list[_Change] = []
+        left = 1.0
         fallback: Departure | None = None
-        for _ in range(PLACES):
-            seen = self._watched(around)
-            edges = list(self._edges(seen, around))
-            if first is None:
-                fallback = self._left(edges)
-                edges = [edge for edge in edges if edge.sure]
-            edge, change, gained = self._best(edges, seen, around)
-            if edge is None or change is None:
+        for _ in range(TOGETHER):
+            seen, share = self._watched(around)
+            left = min(left, share)
+            if left == 0:
                 break
-            if first is None:
-                first = change, edge
-            else:
-                others.append(change)
-            if not gained:
-                return self._proven(*first, others)
-            if not others:
-                fallback = self._follows(*first, gained)
+            edges = self._edges(seen, around)
+            if not made:
+                fallback = self._leaves(edges)
+                edges = [edge for edge in edges if edge.sure]
+            change = self._best(edges, seen, around, left)
+            if change is None:
+                break
+            made.append(change)
+            if change.left == 0:
+                return self._proven(made)
+            if len(made) == 1:
+                fallback = self._follows(change)
+            left = change.left
             around = Put(change.given, around)
         return fallback
 
@@ -119,257 +134,125 @@ class _Alignment:
         except MEANINGLESS:
             return None
 
-    def _watched(self, around: Around) -> dict[int, Sight]:
+    def _watched(self, around: Around) -> tuple[dict[int, Sight], float]:
+        """What each instruction writes, and the share of the outputs that is wrong."""
         watch = Written(self._figures, self._derivation.kinds, self._derivation.of, around)
-        self._run(watch)
-        return watch.found
+        made = self._run(watch)
+        return watch.found, 1.0 if made is None else self._wrong(made)
 
-    def _edges(self, seen: Mapping[int, Sight], around: Around) -> Iterator[_Edge]:
-        """The lines that read values of the reference and write others.
-
-        What only some instances of a line write is taken to be of the reference's where what others read of it becomes
-        that again: those are not sure.
-        """
+    def _edges(self, seen: Mapping[int, Sight], around: Around) -> list[Edge]:
         off = [
             line
             for line in self._lines.all
             if any(seen[index].kind in ("off", "part") for index in line.instructions if index in seen)
         ][:LINES]
         asked = [index for line in off for index in line.instructions if index in seen]
-        read = Read(self._figures, asked, around)
+        read = Read(self._figures, asked, seen, around)
         self._run(read)
-        back = {line.number for line in off if self._returns(line, seen)}
-        for line in off:
-            wrong = [
-                index
-                for index in line.instructions
-                if index in read.shapes and index in seen and seen[index].kind in ("off", "part")
-            ]
-            for strict in (True, False):
-                fine = [
-                    index
-                    for index in wrong
-                    if read.found[index] and all(self._fine(index, read, back, strict))
-                ]
-                if fine:
-                    yield _Edge(line, tuple(wrong), fine[0], read, seen, strict, line.number in back)
-                    break
-
-    def _fine(self, index: int, read: Read, back: set[int], strict: bool) -> Iterator[bool]:
-        """For each tile that an instruction reads whether it is the reference's."""
-        for name, sight in read.found[index].items():
-            if sight.kind != "off" or strict:
-                yield sight.kind != "off"
-                continue
-            writers = self._lines.writers(Slot(index, name))
-            yield bool(writers) and all(self._lines.of(writer).number in back for writer in writers)
-
-    def _returns(self, line: Line, seen: Mapping[int, Sight]) -> bool:
-        """True where something that reads what a line writes wrong is the reference's again."""
-        return any(
-            reader.instruction in seen and seen[reader.instruction].kind == "known"
-            for index in line.instructions
-            if index in seen and seen[index].kind != "known"
-            for slot in self._lines.written(index)[:1]
-            for reader in self._lines.flow.readers(slot)
-            if reader.instruction != UNKNOWN
-        )
+        return Finding(self._lines, off, read, seen).edges()
 
     def _best(
-        self, edges: Sequence[_Edge], seen: Mapping[int, Sight], around: Around
-    ) -> tuple[_Edge | None, _Change | None, int]:
-        """The first change that makes the outputs right, or further values those of the reference, and how many."""
+        self, edges: Sequence[Edge], seen: Mapping[int, Sight], around: Around, before: float
+    ) -> _Change | None:
+        """The first change that makes the outputs right, or many of them, or further values the reference's."""
         claimed = {sight.figure for sight in seen.values() if sight.kind == "known"}
         for edge in edges:
-            for change in self._changes(edge, claimed):
+            for given, figure in self._changes(edge, claimed):
                 if self._tries >= TRIES or not self._more():
-                    return None, None, 0
+                    return None
                 self._tries += 1
-                watch = Written(
-                    self._figures, self._derivation.kinds, self._derivation.of, Put(change.given, around)
-                )
-                made = self._run(watch)
-                if made is not None and self._right(made):
-                    return edge, change, 0
-                gained = 0 if made is None else _gained(watch.found, seen, change)
-                if gained >= len(change.given):
-                    return edge, change, gained
-        return None, None, 0
+                after, left = self._watched(Put(given, around))
+                gained = _gained(after, seen, given, figure)
+                if left <= MENDED * before or gained >= GAINED * len(given):
+                    return _Change(edge, given, figure, left, gained)
+        return None
 
-    def _changes(self, edge: _Edge, claimed: set[int]) -> Iterator[_Change]:
+    def _changes(
+        self, edge: Edge, claimed: set[int]
+    ) -> Iterator[tuple[Mapping[int, Float64], Figure | None]]:
         if (zeros := edge.without_others(self._figures)) is not None:
-            yield _Change(edge.line, zeros, None)
-        figures = [figure for figure in self._figures.all if not figure.given or edge.copies]
+            yield zeros, None
+        made = below(self._observed, edge.sources)
+        figures = [
+            figure
+            for figure in self._figures.all
+            if (figure.number not in edge.sources if edge.moves else not figure.given)
+            and (not edge.sources or figure.number in made)
+        ]
         # what the kernel never has comes first
         for figure in sorted(figures, key=lambda each: each.number in claimed):
             tried: list[Mapping[int, Float64]] = []
             for given in edge.filled(figure, self._figures):
                 if not any(_same(given, other) for other in tried):
                     tried.append(given)
-                    yield _Change(edge.line, given, figure)
+                    yield given, figure
 
-    def _left(self, edges: Sequence[_Edge]) -> Departure | None:
+    def _leaves(self, edges: Sequence[Edge]) -> Departure | None:
         """What is known where no change makes it right: the first line that goes from the reference for good."""
-        edge = next((each for each in edges if each.sure and not each.returns), None)
+        edge = next((each for each in edges if each.sure and not each.returns and each.start is None), None)
         if edge is None:
             return None
-        text = self._lines.text(edge.example)
+        like = counterpart(self._observed, edge.sources)
+        other = "" if like is None else f"; of these the reference makes {quoted(like)}"
         return Departure(
             edge.example,
-            f"{text} is where the kernel leaves its reference: it reads {self._reads(edge)}, and no step of the "
-            "reference gives what it writes",
+            f"{self._lines.text(edge.example)} is where the kernel leaves its reference: it reads {self._reads(edge)}, "
+            f"and no step of the reference gives what it writes{other}",
             False,
         )
 
-    def _follows(self, change: _Change, edge: _Edge, gained: int) -> Departure:
-        """What is known where a change makes further values right, and not all."""
-        example, what = self._told(change, edge)
+    def _follows(self, change: _Change) -> Departure:
+        """What is known where a change makes more right, and not all."""
+        then = (
+            f"{change.gained} more instructions write the reference's values"
+            if change.gained
+            else f"{1 - change.left:.0%} of the output is right"
+        )
+        return Departure(change.edge.example, f"{self._told(change)} in its place {then}", False)
+
+    def _proven(self, made: Sequence[_Change]) -> Departure:
+        also = ", ".join(self._lines.text(change.edge.example) for change in made[1:])
+        once = f", once the same is done for {also}" if also else ""
         return Departure(
-            example, f"{what} in its place {gained} more instructions write the reference's values", False
+            made[0].edge.example, f"{self._told(made[0])} in its place the output is right{once}", True
         )
 
-    def _proven(self, change: _Change, edge: _Edge, others: Sequence[_Change]) -> Departure:
-        example, what = self._told(change, edge)
-        also = ", ".join(self._lines.text(next(iter(each.given))) for each in others)
-        once = f", once the same is done for {also}" if others else ""
-        return Departure(example, f"{what} in its place the output is right{once}", True)
-
-    def _told(self, change: _Change, edge: _Edge) -> tuple[int, str]:
-        """The instruction that is changed, and the sentence up to what then holds."""
-        example = edge.example if edge.example in change.given else next(iter(change.given))
-        text, count = self._lines.text(example), len(change.line.instructions)
-        of = f"in {len(change.given)} of {count} instructions " if len(change.given) < count else ""
+    def _told(self, change: _Change) -> str:
+        """The sentence up to what then holds."""
+        edge, count = change.edge, len(change.edge.line.instructions)
+        text = self._lines.text(edge.example)
+        of = f" in {len(change.given)} of {count} instructions" if len(change.given) < count else ""
         if change.figure is None:
-            return example, (
-                f"{text} writes {of}more than a step of the reference has: with zeros for what "
-                f"{_step(self._figures[edge.seen[example].figure].observation)} has not"
-            )
-        return example, (
-            f"{text} writes {of}from {self._reads(edge)} what no step of the reference gives: with "
-            f"{_step(change.figure.observation)}"
+            like = self._figures[edge.seen[next(iter(change.given))].figure].observation
+            more = f"{text} writes{of} more than a step of the reference has"
+            return f"{more}: with zeros for what {quoted(like)} has not"
+        start = edge
+        while start.start is not None:
+            start = start.start
+        by = "" if start is edge else f", by {self._lines.text(start.example)}"
+        return (
+            f"{text} writes{of}, from {self._reads(start)}{by}, what no step of the reference gives: with "
+            f"{quoted(change.figure.observation)}"
         )
 
-    def _reads(self, edge: _Edge) -> str:
-        shapes = edge.read.reads[edge.example]
-        names = [
-            self._named(self._figures[sight.figure], sight, shapes[name])
-            for name, sight in edge.read.found[edge.example].items()
-            if sight.figure >= 0
-        ]
-        return " and ".join(dict.fromkeys(names)) or "other values"
-
-    def _named(self, figure: Figure, sight: Sight, shape: tuple[int, int]) -> str:
-        """An input with the part of it that is read, or a step."""
-        if not figure.given:
-            return _step(figure.observation)
-        paths = [path for path, _ in self._derivation.program.parameter_buffers]
-        name = paths[figure.number] if figure.number < len(paths) else f"argument {figure.number}"
-        return name + ("" if sight.place is None else _part(sight.place, shape, figure.values.shape))
+    def _reads(self, edge: Edge) -> str:
+        return reads(edge, self._figures, self._derivation.program)
 
 
-@dataclass(frozen=True, eq=False)
-class _Edge:
-    """A line that leaves the reference.
-
-    wrong: its instructions that do; example: one that reads only the reference's values. sure: it surely does. returns:
-    something that reads what it writes is the reference's again.
-    """
-
-    line: Line
-    wrong: tuple[int, ...]
-    example: int
-    read: Read
-    seen: Mapping[int, Sight]
-    sure: bool
-    returns: bool
-
-    @property
-    def copies(self) -> bool:
-        return "copy" in self.line.opcode or "transpose" in self.line.opcode
-
-    def without_others(self, figures: Figures) -> dict[int, Float64] | None:
-        """The values with zeros where they are none of the figure that the others are of."""
-        found = {}
-        for index in self.wrong:
-            sight, values = self.seen[index], self.read.written[index]
-            if sight.kind == "part":
-                has = figures[sight.figure].has(values.reshape(-1)).reshape(values.shape)
-                if (values[~has] != 0).any():
-                    found[index] = np.where(has, values, 0.0)
-        return found or None
-
-    def filled(self, figure: Figure, figures: Figures) -> Iterator[dict[int, Float64]]:
-        """The figure's values in the places of the wrong instructions', in each way that fits."""
-        placed = self._placed(figure, figures)
-        if placed is not None:
-            yield placed
-        rows, columns = self.read.shapes[self.wrong[0]]
-        every = [index for index in self.line.instructions if index in self.read.shapes]
-        for cut in blocks(figure.values, rows, columns):
-            for group in (every, list(self.wrong)):
-                found = {index: cut[at % len(cut)] for at, index in enumerate(group)}
-                given = {index: found[index] for index in self.wrong}
-                if all(given[index].shape == self.read.shapes[index] for index in self.wrong):
-                    yield given
-
-    def _placed(self, figure: Figure, figures: Figures) -> dict[int, Float64] | None:
-        """By where the elements lie that the instructions read."""
-        found = {}
-        for index in self.wrong:
-            rows, columns = self.read.shapes[index]
-            for sight in self.read.found[index].values():
-                if sight.place is None or sight.figure < 0:
-                    continue
-                like = figures[sight.figure].values
-                if like.shape == figure.values.shape:
-                    at = sight.place.of(rows, columns)
-                elif like.ndim and columns == 1 and figure.values.size * like.shape[-1] == like.size:
-                    at = sight.place.of(rows, 1) // like.shape[-1]
-                else:
-                    continue
-                if at.min() >= 0 and at.max() < figure.values.size:
-                    found[index] = figure.values.reshape(-1)[at]
-                    break
-            else:
-                return None
-        return found
-
-
-def _gained(after: Mapping[int, Sight], before: Mapping[int, Sight], change: _Change) -> int:
+def _gained(
+    after: Mapping[int, Sight],
+    before: Mapping[int, Sight],
+    given: Mapping[int, Float64],
+    figure: Figure | None,
+) -> int:
     """Writes that are now the reference's and no copies of what was put there."""
-    number = -1 if change.figure is None else change.figure.number
+    number = -1 if figure is None else figure.number
     return sum(
         sight.kind == "known" and sight.figure != number and before[index].kind != "known"
         for index, sight in after.items()
-        if index in before and index not in change.given
+        if index in before and index not in given
     )
 
 
 def _same(one: Mapping[int, Float64], other: Mapping[int, Float64]) -> bool:
     return all(np.array_equal(one[index], other[index], equal_nan=True) for index in one)
-
-
-def _part(place: Place, shape: tuple[int, int], of: tuple[int, ...]) -> str:
-    """``[0:128, 0:64:2]``: the rows and columns of an array that a tile's elements are; empty where it is all."""
-    width = of[-1] if of else 1
-    sides = []
-    start = divmod(place.first, width)
-    ends = []
-    for step, count in ((place.row, shape[0]), (place.column, shape[1])):
-        ends.append((count, step))
-    (rows, down), (columns, beside) = ends
-    if rows > 1 and down % width and not beside % width:
-        (rows, down), (columns, beside) = (columns, beside), (rows, down)
-    if down % width or abs(beside) >= width:
-        return ""
-    for first, count, step in ((start[0], rows, down // width), (start[1], columns, beside)):
-        stop = first + (count - 1) * step + (1 if step >= 0 else -1)
-        sides.append(f"{first}:{stop}" + (f":{step}" if count > 1 and step not in (0, 1) else ""))
-    return f"[{', '.join(sides)}]"
-
-
-def _step(observation: Observation) -> str:
-    if observation.name == RESULT:
-        return "the reference's result"
-    where = f" (line {observation.line} of the reference: `{observation.text}`)" if observation.line else ""
-    return f"its {observation.name}{where}"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -22,8 +21,14 @@ FEW = 4
 """Sizes that a tile or a figure must have to say anything."""
 KNOWN, PART = 0.97, 0.3
 """Share of a tile's picks that a figure must have for the tile to be of it, and for some of the tile to be."""
-PLACES = 16
-"""Places of one value in a figure that are tried."""
+SCALED = 1e-9
+"""Relative difference of the ratios of a tile's elements to a figure's that are one number."""
+COLUMNS = 4
+"""Columns of a tile that are looked at one by one."""
+PLACES, ANCHORS = 256, 3
+"""Places of one value in a figure that are tried, and values of a tile for which they are."""
+DISTINCT = 0.5
+"""Share of a figure's values that must be different for other arrays not to have them by chance."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Sight:
-    """What a tile is of the reference's: a figure's elements, some of them, something else, or too little to tell."""
+    """What a tile is of the reference's: a figure's elements, some of them, something else, or too little to tell.
+
+    factor: what the figure's elements are multiplied with.
+    """
 
     kind: Literal["known", "part", "off", "neutral"]
     figure: int = -1
     place: Place | None = None
+    factor: float = 1.0
 
 
 NEUTRAL = Sight("neutral")
@@ -58,9 +67,9 @@ class Figure:
     def __init__(self, number: int, observation: Observation, tolerance: float) -> None:
         self.number, self.observation, self._tolerance = number, observation, tolerance
         self.values: Float64 = np.asarray(observation.values, np.float64)
-        size = np.abs(self.values.reshape(-1))
-        self._order = np.argsort(size, kind="stable")
-        self._sizes = size[self._order]
+        self._flat = np.abs(self.values.reshape(-1))
+        self._order = np.argsort(self._flat, kind="stable")
+        self._sizes = self._flat[self._order]
 
     @property
     def given(self) -> bool:
@@ -73,6 +82,11 @@ class Figure:
         return various(self.values)
 
     @cached_property
+    def coarse(self) -> bool:
+        """True where many of its values are equal, so that other arrays have them too."""
+        return int(np.count_nonzero(self._sizes[1:] != self._sizes[:-1])) < DISTINCT * self._sizes.size
+
+    @cached_property
     def zeros(self) -> bool:
         """True where some of its values are zero or not finite."""
         return bool(self._sizes[0] == 0 or not np.isfinite(self._sizes[-1]))
@@ -82,32 +96,69 @@ class Figure:
         low, high = self._ranges(values)
         return np.asarray(high > low)
 
-    def place(self, tile: Float64) -> Place | None:
-        """Where the elements of a tile [rows, columns] lie, where that is one step to each next row and column."""
-        rows, columns = tile.shape
-        corners = tile[[0, min(1, rows - 1), 0], [0, 0, min(1, columns - 1)]]
-        found = [self._at(value) for value in corners]
-        some = np.ix_(_spread(rows), _spread(columns))
-        wanted, size = np.abs(tile[some]), self.values.size
-        flat = np.abs(self.values.reshape(-1))
-        for first, below, beside in product(*found):
-            place = Place(first, below - first if rows > 1 else 0, beside - first if columns > 1 else 0)
-            at = place.of(rows, columns)[some]
-            if at.min() < 0 or at.max() >= size:
-                continue
-            with np.errstate(invalid="ignore"):
-                if (np.abs(flat[at] - wanted) <= self._tolerance * wanted).all():
-                    return place
-        return None
+    def agrees(self, tile: Float64, place: Place) -> Bools:
+        """For each element of a tile [rows, columns] whether it is that of the figure in its place."""
+        at = place.of(*tile.shape)
+        inside = (at >= 0) & (at < self._flat.size)
+        return inside & self._same(np.abs(tile), self._flat[np.where(inside, at, 0)])
+
+    def place(self, tile: Float64) -> tuple[Place | None, float]:
+        """Where most of a tile's elements lie, by one step to each next row and column, and the share that does."""
+        down, beside = _spread(tile.shape[0]), _spread(tile.shape[1])
+        rows, columns = (each.reshape(-1) for each in np.meshgrid(down, beside, indexing="ij"))
+        wanted = np.abs(tile[rows, columns])
+        best: tuple[Place | None, float] = (None, 0.0)
+        steps = self._steps(tile)
+        for anchor, found in self._anchors(wanted):
+            for row, column in steps:
+                first = found - rows[anchor] * row - columns[anchor] * column
+                at = first[:, None] + (rows * row + columns * column)
+                inside = (at >= 0) & (at < self._flat.size)
+                same = inside & self._same(wanted, self._flat[np.where(inside, at, 0)])
+                shares = same.mean(axis=1)
+                most = int(shares.argmax())
+                if shares[most] > best[1]:
+                    best = Place(int(first[most]), row, column), float(shares[most])
+                if best[1] >= KNOWN:
+                    return best
+        return best
+
+    def _anchors(self, wanted: Float64) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """The picks that the figure has least often, and where it has them."""
+        low, high = self._ranges(wanted)
+        counts = high - low
+        counts[(wanted == 0) | ~np.isfinite(wanted)] = 0
+        order = np.argsort(np.where(counts > 0, counts, self._flat.size + 1), kind="stable")[:ANCHORS]
+        for anchor in order.tolist():
+            if 0 < counts[anchor] <= PLACES:
+                yield anchor, self._order[low[anchor] : high[anchor]].astype(np.int64)
+
+    def _steps(self, tile: Float64) -> list[tuple[int, int]]:
+        """Steps from row to row and from column to column: those of its first elements, and those of usual views."""
+        shape = tile.shape
+        sizes = [1]
+        for length in reversed(self.values.shape[1:]):
+            sizes.append(sizes[-1] * length)
+        along = list(dict.fromkeys([*sizes, *(2 * size for size in sizes), *(-size for size in sizes)]))
+        rows = [0] if shape[0] == 1 else [*self._apart(tile[0, 0], tile[1, 0]), *along, 0]
+        columns = [0] if shape[1] == 1 else [*self._apart(tile[0, 0], tile[0, 1]), *along]
+        return [(row, column) for column in columns for row in rows if row != column or 0 in (row, column)]
+
+    def _apart(self, one: float, other: float) -> Iterator[int]:
+        """How far apart two values lie that the figure has only a few times."""
+        low, high = self._ranges(np.array([one, other]))
+        if one and other and max(high - low) <= FEW:
+            here, there = (self._order[low[at] : high[at]].tolist() for at in (0, 1))
+            yield from (end - start for start in here for end in there)
+
+    def _same(self, wanted: Float64, held: Float64) -> Bools:
+        with np.errstate(invalid="ignore"):
+            return np.asarray((wanted == held) | (np.abs(held - wanted) <= self._tolerance * wanted))
 
     def _ranges(self, values: Float64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         size = np.abs(values)
         low = np.searchsorted(self._sizes, size * (1 - self._tolerance), "left")
         return low, np.searchsorted(self._sizes, size * (1 + self._tolerance), "right")
-
-    def _at(self, value: np.float64) -> list[int]:
-        low, high = self._ranges(np.array([value]))
-        return sorted(self._order[low[0] : high[0]][:PLACES].tolist())
 
 
 class Figures:
@@ -127,21 +178,78 @@ class Figures:
         picks = every[np.isfinite(every) & (every != 0)]
         if not various(picks):
             return NEUTRAL
-        best, most = -1, PART
         with np.errstate(divide="ignore", over="ignore"):
             inverse = 1 / picks
+        best, most, unsure = Sight("off"), PART, False
         for figure in self.all:
             share = float(figure.has(picks).mean())
-            if share >= KNOWN:
-                if len(picks) < len(every) and not figure.zeros:
-                    best, most = figure.number, 1.0
-                    continue
-                return Sight("known", figure.number, figure.place(tile))
-            if float(figure.has(inverse).mean()) >= KNOWN:
+            if share > PART:
+                place, placed = figure.place(tile)
+                if placed >= KNOWN:
+                    return Sight("known", figure.number, place)
+                whole = share >= KNOWN and (len(picks) == len(every) or figure.zeros)
+                if whole and not figure.coarse:
+                    return Sight("known", figure.number)
+                if placed > most:
+                    best, most = Sight("part", figure.number, place), placed
+                elif share > most and not figure.coarse:
+                    best, most = Sight("part", figure.number), share
+                unsure = unsure or (whole and figure.coarse)
+            if not figure.coarse and float(figure.has(inverse).mean()) >= KNOWN:
                 return Sight("known", figure.number)
-            if share > most:
-                best, most = figure.number, share
-        return Sight("off") if best < 0 else Sight("part", best)
+        return NEUTRAL if unsure and best.kind == "off" else best
+
+    def columns(self, tile: Float64) -> Sight:
+        """What a tile is each of whose few columns may be of another figure, as those of statistics are."""
+        whole = self.seen(tile)
+        if whole.kind in ("off", "part") and 1 < tile.shape[1] <= COLUMNS:
+            each = [self.seen(tile[:, at : at + 1]) for at in range(tile.shape[1])]
+            if all(sight.kind == "known" for sight in each):
+                return Sight("known", each[-1].figure)
+        return whole
+
+    def scaled(self, tile: Float64, reads: Iterable[tuple[Sight, int]]) -> Sight | None:
+        """What a tile is where all of it is a figure times one number, in the place of what was read for it.
+
+        reads: what tiles are, and their columns.
+        """
+        for sight, columns in reads:
+            for figure in self.all:
+                at = self.position(sight, columns, figure, tile.shape)
+                if at is None:
+                    continue
+                like = figure.values.reshape(-1)[at]
+                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                    ratio = (tile / like)[(like != 0) & np.isfinite(like)]
+                if ratio.size >= FEW and (np.abs(ratio - ratio[0]) <= SCALED * abs(ratio[0])).all():
+                    return Sight("known", figure.number, _place(at), float(ratio[0]))
+        return None
+
+    def position(
+        self, sight: Sight, columns: int, figure: Figure, shape: tuple[int, ...]
+    ) -> NDArray[np.int64] | None:
+        """Where a figure has what belongs to the elements of a tile: those read, or the groups that they are in."""
+        if sight.place is None or sight.figure < 0:
+            return None
+        like = self[sight.figure].values
+        group = like.shape[-1] if like.ndim else 1
+        at = sight.place.of(shape[0], columns)
+        if figure.values.shape == like.shape:
+            if columns != shape[1]:
+                return None
+        elif figure.values.size * group == like.size and shape[1] * group == columns:
+            at = at[:, ::group] // group
+        elif figure.values.size * group == like.size and shape[1] == 1:
+            at = at[:, :1] // group
+        else:
+            return None
+        return at if at.min() >= 0 and at.max() < figure.values.size else None
+
+
+def _place(at: NDArray[np.int64]) -> Place:
+    rows, columns = at.shape
+    first = int(at[0, 0])
+    return Place(first, int(at[1, 0]) - first if rows > 1 else 0, int(at[0, 1]) - first if columns > 1 else 0)
 
 
 def _distinct(observed: Sequence[Observation]) -> Iterator[tuple[int, Observation]]:

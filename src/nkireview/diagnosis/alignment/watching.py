@@ -39,40 +39,61 @@ class Written(Acting):
         if added:
             self.found.pop(self._last.get(place, -1), None)
         self._last[place] = index
-        self.found[index] = self._figures.seen(flat(values(core, target)))
+        self.found[index] = self._figures.columns(flat(values(core, target)))
 
 
 class Read(Acting):
-    """Keeps what the tiles are that some instructions read, and what they write, by instruction and operand."""
+    """Keeps what some instructions read and write, by instruction; operands by name.
 
-    def __init__(self, figures: Figures, instructions: Collection[int], inner: Around = plainly) -> None:
+    found: what the tiles are that are read; sizes: their rows and columns. written: values [rows, columns] of dst.
+    scaled: what is written where it is a figure times a number.
+    """
+
+    def __init__(
+        self,
+        figures: Figures,
+        instructions: Collection[int],
+        seen: Mapping[int, Sight],
+        inner: Around = plainly,
+    ) -> None:
         super().__init__()
-        self._figures, self._asked, self._inner = figures, frozenset(instructions), inner
+        self._figures, self._asked, self._seen, self._inner = figures, frozenset(instructions), seen, inner
+        self._held: dict[tuple[int, tuple[int, ...]], Sight] = {}
         self.found: dict[int, dict[str, Sight]] = {}
-        self.reads: dict[int, dict[str, tuple[int, int]]] = {}
-        self.shapes: dict[int, tuple[int, int]] = {}
+        self.sizes: dict[int, dict[str, tuple[int, int]]] = {}
         self.written: dict[int, Float64] = {}
+        self.scaled: dict[int, Sight] = {}
 
     def act(self, step: Step, core: Core, index: int, operands: Operands) -> None:
         """See `Acting`."""
         if index not in self._asked:
             return self._inner(step, core, index, operands)
-        held: dict[str, Sight] = {}
-        sizes: dict[str, tuple[int, int]] = {}
         read = {slot for slot, _ in step.reads}
-        for name, slot in step.slots.items():
-            tile = operands[slot]
-            if slot in read and tile is not None and _readable(tile):
-                made = flat(values(core, tile))
-                held[name], sizes[name] = self._figures.seen(made), (made.shape[0], made.shape[1])
+        tiles = {
+            name: tile
+            for name, slot in step.slots.items()
+            if slot in read and (tile := operands[slot]) is not None and _readable(tile)
+        }
+        held = {name: flat(values(core, tile)) for name, tile in tiles.items()}
+        found = {name: self._tile(tiles[name], made) for name, made in held.items()}
         self._inner(step, core, index, operands)
-        self.found[index], self.reads[index] = held, sizes
+        self.found[index] = found
+        self.sizes[index] = {name: (made.shape[0], made.shape[1]) for name, made in held.items()}
         at = step.slots.get("dst")
         target = None if at is None else operands[at]
         if target is not None and target.plain:
-            made = flat(values(core, target))
-            self.shapes[index], self.written[index] = (made.shape[0], made.shape[1]), made
+            made = self.written[index] = flat(values(core, target))
+            key = id(target.cell.store), target.form.shape
+            self._held.pop(key, None)
+            reads = [(sight, held[name].shape[1]) for name, sight in found.items()]
+            scaled = self._figures.scaled(made, reads) if self._seen[index].kind == "off" else None
+            if scaled is not None:
+                self._held[key] = self.scaled[index] = scaled
         return None
+
+    def _tile(self, tile: Operand, made: Float64) -> Sight:
+        known = self._held.get((id(tile.cell.store), tile.form.shape))
+        return self._figures.seen(made) if known is None else known
 
 
 class Put(Acting):
@@ -92,4 +113,4 @@ class Put(Acting):
 
 
 def _readable(tile: Operand) -> bool:
-    return bool(tile.plain and tile.defined and tile.form.kind.kind == "float")
+    return bool(tile.plain and tile.defined and tile.form.kind.kind != "packed")

@@ -1,0 +1,185 @@
+"""Edges: the lines at which an unrounded run leaves its reference, and the values that may be put there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nkireview.checks.dataflow import UNKNOWN, Slot
+from nkireview.diagnosis.alignment.figures import Figure, Figures, Float64, Sight, blocks
+from nkireview.diagnosis.alignment.watching import Read
+from nkireview.diagnosis.flows.lines import Line, Lines
+
+FAR = 2
+"""Lines between the last that reads only values of the reference and one that is looked at for it."""
+INVERTING = frozenset({"reciprocal", "activation", "tensor_scalar"})
+"""Rows that may write one over what the reference has."""
+MOVING = ("copy", "transpose", "shuffle")
+"""What the names of rows that only move values have in them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """A line that leaves the reference.
+
+    wrong: its instructions that do. example: the instruction that is told of: it reads only the reference's values, or
+    what `start`, an edge before it, writes. sure: what is read is surely the reference's. returns: something that reads
+    what is written is the reference's again. scaled: what is written is the reference's times a number.
+    """
+
+    line: Line
+    wrong: tuple[int, ...]
+    example: int
+    read: Read
+    seen: Mapping[int, Sight]
+    sure: bool
+    returns: bool
+    scaled: bool
+    start: Edge | None = None
+
+    @property
+    def moves(self) -> bool:
+        """True where the line only moves values."""
+        return any(word in self.line.opcode for word in MOVING)
+
+    @property
+    def sources(self) -> set[int]:
+        """The figures that are read, here or at the edge before."""
+        own = {sight.figure for sight in self.read.found[self.example].values() if sight.figure >= 0}
+        return own if self.start is None else own | self.start.sources
+
+    def without_others(self, figures: Figures) -> dict[int, Float64] | None:
+        """The values with zeros where they are none of the figure that the others are of."""
+        found = {}
+        for index in self.wrong:
+            sight, values = self.seen[index], self.read.written[index]
+            if sight.kind == "part":
+                figure, place = figures[sight.figure], sight.place
+                has = figure.has(values) if place is None else figure.agrees(values, place)
+                if (values[~has] != 0).any():
+                    found[index] = np.where(has, values, 0.0)
+        return found or None
+
+    def filled(self, figure: Figure, figures: Figures) -> Iterator[dict[int, Float64]]:
+        """The figure's values in the places of the wrong instructions', in each way that fits."""
+        placed = self._placed(figure, figures)
+        if placed is not None:
+            yield placed
+            if self.line.opcode in INVERTING:
+                with np.errstate(divide="ignore"):
+                    yield {index: 1 / given for index, given in placed.items()}
+        shapes = {index: values.shape for index, values in self.read.written.items()}
+        rows, columns = shapes[self.wrong[0]]
+        every = [index for index in self.line.instructions if index in shapes]
+        for cut in blocks(figure.values, rows, columns):
+            for group in (every, list(self.wrong)):
+                found = {index: cut[at % len(cut)] for at, index in enumerate(group)}
+                given = {index: found[index] for index in self.wrong}
+                if all(given[index].shape == shapes[index] for index in self.wrong):
+                    yield given
+
+    def _placed(self, figure: Figure, figures: Figures) -> dict[int, Float64] | None:
+        """By where the elements lie that the instructions read."""
+        found = {}
+        for index in self.wrong:
+            ways = (
+                figures.position(
+                    sight, self.read.sizes[index][name][1], figure, self.read.written[index].shape
+                )
+                for name, sight in self.read.found[index].items()
+            )
+            at = next((way for way in ways if way is not None), None)
+            if at is None:
+                return None
+            found[index] = figure.values.reshape(-1)[at]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """Finds edges among the lines that write what is none of the reference's."""
+
+    lines: Lines
+    off: Sequence[Line]
+    read: Read
+    seen: Mapping[int, Sight]
+
+    def edges(self) -> list[Edge]:
+        """Those that read only the reference's values first, then those that follow them, then what is only scaled.
+
+        What some instances of a line write is taken to be of the reference's where what others read of it becomes that
+        again: such edges are not sure.
+        """
+        back = {line.number for line in self.off if self._returns(line)}
+        found: dict[int, Edge] = {}
+        for line in self.off:
+            wrong = self._wrong(line)
+            for sure in (True, False):
+                fine = [index for index in wrong if all(self._fine(index, back, sure))]
+                if fine and any(self.read.found[index] for index in fine):
+                    found[line.number] = self._edge(line, wrong, fine[0], sure, back)
+                    break
+        near = [edge for edge in found.values() if not edge.scaled]
+        scaled = [edge for edge in found.values() if edge.scaled]
+        return [*near, *self._following(found, back), *scaled]
+
+    def _following(self, before: Mapping[int, Edge], back: Collection[int]) -> Iterator[Edge]:
+        """The lines that read what edges write, and those that read what these write."""
+        found = dict(before)
+        for _ in range(FAR):
+            new: dict[int, Edge] = {}
+            for line in self.off:
+                wrong = () if line.number in found else self._wrong(line)
+                for index in wrong:
+                    starts = [found.get(number) for number in self._origins(index)]
+                    if starts and all(start is not None and start.sure for start in starts):
+                        new[line.number] = self._edge(line, wrong, index, True, back, starts[0])
+                        break
+            found.update(new)
+            yield from new.values()
+
+    def _edge(
+        self,
+        line: Line,
+        wrong: tuple[int, ...],
+        example: int,
+        sure: bool,
+        back: Collection[int],
+        start: Edge | None = None,
+    ) -> Edge:
+        scaled = all(index in self.read.scaled for index in wrong)
+        return Edge(line, wrong, example, self.read, self.seen, sure, line.number in back, scaled, start)
+
+    def _wrong(self, line: Line) -> tuple[int, ...]:
+        return tuple(
+            index
+            for index in line.instructions
+            if index in self.read.written and index in self.seen and self.seen[index].kind in ("off", "part")
+        )
+
+    def _fine(self, index: int, back: Collection[int], sure: bool) -> Iterator[bool]:
+        """For each tile that an instruction reads whether it is the reference's."""
+        for name, sight in self.read.found[index].items():
+            writers = () if sure else self.lines.writers(Slot(index, name))
+            again = bool(writers) and all(self.lines.of(writer).number in back for writer in writers)
+            yield sight.kind != "off" or again
+
+    def _origins(self, index: int) -> Iterator[int]:
+        """The numbers of the lines that wrote what an instruction reads that is none of the reference's."""
+        for name, sight in self.read.found[index].items():
+            if sight.kind == "off":
+                for writer in self.lines.writers(Slot(index, name)) or (-1,):
+                    yield self.lines.of(writer).number if writer >= 0 else -1
+
+    def _returns(self, line: Line) -> bool:
+        """True where something that reads what a line writes wrong is the reference's again."""
+        return any(
+            reader.instruction in self.seen and self.seen[reader.instruction].kind == "known"
+            for index in line.instructions
+            if index in self.seen and self.seen[index].kind != "known"
+            for slot in self.lines.written(index)[:1]
+            for reader in self.lines.flow.readers(slot)
+            if reader.instruction != UNKNOWN
+        )
