@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 import pytest
+from kept import Kept
 
 from nkireview.record import ReviewRecord
-from nkireview.requests import from_task
-from nkireview.review import review
 from nkireview.rules.finding import Dimension, Finding, Severity
-from nkireview.runner import ForkServer
-from nkireview.task import resolve
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SLOW = {
     "matmul": ("NKR105", Dimension.memory, "loaded"),
     "softmax": ("NKR140", Dimension.tiling, "64"),
@@ -24,32 +17,19 @@ SLOW = {
 """The first finding of each slow submission: code, dimension, and what its sentence names."""
 
 
-@cache
-def reviews(task_name: str) -> dict[str, ReviewRecord]:
-    """The three reviews of an example, with fixed seeds."""
-    task, submissions = resolve(EXAMPLES / task_name)
-    with ForkServer() as server:
-        return {
-            submission.name: review(
-                from_task(task, submission, target=None, nki=None, lnc=None, seed=1), server
-            )
-            for submission in submissions
-        }
-
-
 def above_note(record: ReviewRecord) -> list[Finding]:
     return [finding for finding in record.findings if finding.severity is not Severity.note]
 
 
 @pytest.mark.parametrize("task", SLOW)
-def test_the_good_kernel_has_nothing_above_note(task: str) -> None:
-    record = reviews(task)["good"]
+def test_the_good_kernel_has_nothing_above_note(kept: Kept, task: str) -> None:
+    record = kept.example(task).record("good")
     assert record.status == "acceptable" and above_note(record) == []
 
 
 @pytest.mark.parametrize("task", SLOW)
-def test_the_slow_kernel_is_right_and_its_true_reason_comes_first(task: str) -> None:
-    record = reviews(task)["slow"]
+def test_the_slow_kernel_is_right_and_its_true_reason_comes_first(kept: Kept, task: str) -> None:
+    record = kept.example(task).record("slow")
     assert record.status == "acceptable", record.findings
     code, dimension, named = SLOW[task]
     first = above_note(record)[0]
@@ -58,24 +38,25 @@ def test_the_slow_kernel_is_right_and_its_true_reason_comes_first(task: str) -> 
 
 
 @pytest.mark.parametrize("task", SLOW)
-def test_the_wrong_kernel_is_rejected(task: str) -> None:
-    record = reviews(task)["wrong"]
+def test_the_wrong_kernel_is_rejected(kept: Kept, task: str) -> None:
+    record = kept.example(task).record("wrong")
     assert record.status == "rejected"
 
 
 @pytest.mark.parametrize("task", SLOW)
-def test_good_scores_above_slow_and_slow_above_wrong(task: str) -> None:
+def test_good_scores_above_slow_and_slow_above_wrong(kept: Kept, task: str) -> None:
     totals = []
     for name in ("good", "slow", "wrong"):
-        card = reviews(task)[name].scorecard
+        card = kept.example(task).record(name).scorecard
         assert card is not None and card.total is not None
         totals.append(card.total)
     assert totals[0] > totals[1] + 1 and totals[1] > totals[2] + 20, totals
 
 
 @pytest.mark.parametrize("task", SLOW)
-def test_the_good_kernel_is_predicted_faster(task: str) -> None:
+def test_the_good_kernel_is_predicted_faster(kept: Kept, task: str) -> None:
     slow, good = (
-        {item.workload: item.total_ns for item in reviews(task)[name].times} for name in ("slow", "good")
+        {item.workload: item.total_ns for item in kept.example(task).record(name).times}
+        for name in ("slow", "good")
     )
     assert slow["large"] > 1.1 * good["large"]

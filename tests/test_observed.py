@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nkireview import observed
-from nkireview.observed import INPUT, RESULT, Observation, observe
+from nkireview.observed import INPUT, RESULT, VIEW, Observation, observe
 
 
 def softmax(x):
@@ -47,10 +47,13 @@ def test_steps_know_what_they_read_through_views_and_changes_in_place() -> None:
         return np.concatenate([low * high, high], axis=1)
 
     _, found = observe(halves, [np.arange(8.0).reshape(2, 4)], {})
+    assert [each.values.tolist() for each in found[1:3]] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
     assert [(each.name, each.reads) for each in found[1:]] == [
-        ("multiply", (0,)),
-        ("concatenate", (1, 0)),
-        (RESULT, (2,)),
+        (VIEW, (0,)),
+        (VIEW, (0,)),
+        ("multiply", (1, 2)),
+        ("concatenate", (3, 2)),
+        (RESULT, (4,)),
     ]
 
 

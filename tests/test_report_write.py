@@ -13,6 +13,7 @@ import click
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
+from kept import Kept
 from report_kit import SOURCE, bad, finding, record, subject
 
 from nkireview.cli import main
@@ -184,10 +185,10 @@ def test_a_form_is_printed_alone_and_is_what_was_written(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("task", ["causal_attention", "matmul", "rmsnorm", "softmax"])
-def test_the_reviews_of_every_example_validate(task: str, tmp_path: Path) -> None:
-    result = call("review", str(ROOT / "examples" / task), "--out", str(tmp_path), "--seed", "5")
-    assert result.exit_code == 1, result.output
-    folders = sorted((tmp_path / task).iterdir())
+def test_the_reviews_of_every_example_validate(kept: Kept, task: str) -> None:
+    written = kept.example(task)
+    assert written.exit_code == 1, written.output
+    folders = sorted(written.folder.iterdir())
     assert [folder.name for folder in folders] == ["good", "slow", "wrong"]
     schemas = {
         "review.json": json.loads(review_schema()),

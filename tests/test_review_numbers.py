@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kept import Kept
 from test_cases import blockers, judge
 
 from nkireview.diagnosis import diagnose
@@ -36,8 +37,8 @@ def drawn(numbers: tuple[NumbersRecord, ...]) -> NumbersRecord:
 
 
 @pytest.mark.parametrize("case", sorted(CAUSES))
-def test_the_cause_of_a_wrong_case_is_named(server: ForkServer, case: str) -> None:
-    record = judge(server, case, "bad", "trn2")
+def test_the_cause_of_a_wrong_case_is_named(kept: Kept, case: str) -> None:
+    record = judge(kept, case, "bad", "trn2")
     name, sentence = CAUSES[case]
     found = drawn(record.numbers)
     assert record.status == "rejected"
@@ -51,8 +52,8 @@ def test_the_cause_of_a_wrong_case_is_named(server: ForkServer, case: str) -> No
 
 
 @pytest.mark.parametrize("case", sorted(CAUSES))
-def test_the_good_case_is_rounding(server: ForkServer, case: str) -> None:
-    record = judge(server, case, "good", "trn2", "_good" if case == "r14" else "")
+def test_the_good_case_is_rounding(kept: Kept, case: str) -> None:
+    record = judge(kept, case, "good", "trn2", "_good" if case == "r14" else "")
     found = drawn(record.numbers)
     assert found.verdict == "rounding" and not found.causes
     assert all(output.use is not None and output.use <= 1 for output in found.outputs)

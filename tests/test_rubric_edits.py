@@ -195,20 +195,21 @@ def test_what_a_reviewer_may_propose() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(IDS), st.one_of(st.none(), st.integers(0, 4))), max_size=6))
 def test_edits_leave_what_the_edited_levels_would_have_scored(changes: list[tuple[str, int | None]]) -> None:
-    found, last = card(), {}
+    before = card()
+    found, last = before, {}
     for key, level in changes:
         if item(found, key).level != level:
             found = apply(found, [edit(key, item(found, key).level, level)])
             last[key] = level
     for one in found.dimensions:
         levels = [
-            (c.weight, last.get(c.id, item(card(), c.id).level))
+            (c.weight, last.get(c.id, item(before, c.id).level))
             for c in one.criteria
-            if last.get(c.id, item(card(), c.id).level) is not None
+            if last.get(c.id, item(before, c.id).level) is not None
         ]
         wanted = sum(w * v for w, v in levels) / sum(w for w, _ in levels) if levels else None  # type: ignore[operator]
         assert one.score == (None if wanted is None else pytest.approx(wanted))
-    assert all(item(found, key).original == item(card(), key).level for key in last)
+    assert all(item(found, key).original == item(before, key).level for key in last)
 
 
 # ------------------------------------------------------------------------------------------------------ the file

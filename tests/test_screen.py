@@ -13,8 +13,31 @@ import pytest
 
 from nkireview.cli.screen import BROKEN_PIPE, WRONG_CALL, sentences
 
-ROOT = Path(__file__).resolve().parent.parent
-GOOD = ROOT / "examples" / "softmax" / "submissions" / "good"
+# A kernel that takes no time, with all that a review of it needs.
+GOOD = (
+    "kernel.py",
+    *("--reference", "kernel.py:reference"),
+    *("--input", "x=f32[128,64]"),
+)
+KERNEL = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+def reference(x):
+    return 2 * x
+"""
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -46,6 +69,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence_with_what_was_expected(
 
 def into_a_closed_pipe(*arguments: str, folder: Path) -> tuple[int, bytes]:
     """Exit code and errors of a command whose output nobody reads."""
+    (folder / "kernel.py").write_text(KERNEL, encoding="utf-8")
     read, write = os.pipe()
     os.close(read)
     try:
@@ -64,8 +88,8 @@ def into_a_closed_pipe(*arguments: str, folder: Path) -> tuple[int, bytes]:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("review", str(GOOD)),
-        ("review", str(GOOD), "--json"),
+        ("review", *GOOD),
+        ("review", *GOOD, "--json"),
         ("rules",),
         ("rules", "--json"),
         ("schema",),
@@ -78,5 +102,5 @@ def test_a_reader_that_leaves_is_no_verdict(arguments: tuple[str, ...], tmp_path
 
 
 def test_a_review_is_written_before_it_is_printed(tmp_path: Path) -> None:
-    assert into_a_closed_pipe("review", str(GOOD), "--out", "out", folder=tmp_path)[0] == BROKEN_PIPE
+    assert into_a_closed_pipe("review", *GOOD, "--out", "out", folder=tmp_path)[0] == BROKEN_PIPE
     assert (tmp_path / "out" / "review.json").is_file()

@@ -20,8 +20,8 @@ ELEMENTS = 1 << 23
 """Elements of all values together that are kept."""
 TEXT = 160
 """Characters of a source line that are kept."""
-INPUT, RESULT = "input", "result"
-"""Names of what no operation made: an argument, and what the function returned."""
+INPUT, RESULT, VIEW = "input", "result", "view"
+"""Names of what no operation made: an argument, what the function returned, some elements of another observation."""
 MAKERS = frozenset(
     {"array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require", "frombuffer"}
     | {"zeros", "ones", "full", "empty", "arange", "linspace", "eye", "identity", "tri"}
@@ -34,7 +34,8 @@ class Observation:
     """One step of a function.
 
     name: of the operation, such as ``multiply`` or ``mean``. line, text: where the function's file asked for it.
-    reads: the earlier observations, by number, that it was given. values: a copy of what it gave.
+    reads: the earlier observations, by number, that it was given. values: a copy of what it gave. An operation that is
+    given a slice of an observation, or one in other order or shape, reads a view of it, which is an observation too.
     """
 
     name: str
@@ -74,61 +75,83 @@ class _Noted(np.ndarray[Any, Any]):
         targets = kwargs.get("out") or ()
         if targets:
             kwargs["out"] = tuple(_plain(each) for each in targets)
-        made = getattr(ufunc, method)(*_each(inputs, _plain), **_each(kwargs, _plain))
         observer = _observer_of((*inputs, *targets))
-        if observer is None or method == "at":
+        asked = None if observer is None else observer.asked(inputs)
+        made = getattr(ufunc, method)(*_each(inputs, _plain), **_each(kwargs, _plain))
+        if observer is None or asked is None or method == "at":
             return made
         name = ufunc.__name__ if method in ("__call__", "reduce") else f"{ufunc.__name__}.{method}"
         kept = [each for each in targets if isinstance(each, _Noted)]
         if kept and kept == list(targets):
-            observer.again(name, inputs, kept)
+            observer.again(name, asked, kept)
             return kept[0] if len(kept) == 1 else tuple(kept)
-        return observer.noted(name, inputs, made)
+        return observer.noted(name, asked, made)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Run the function on plain arrays: its own steps are none of the caller's."""
-        made = function(*_each(args, _plain), **_each(kwargs, _plain))
         observer = _observer_of((args, kwargs))
-        return made if observer is None else observer.noted(function.__name__, (args, kwargs), made)
+        asked = None if observer is None else observer.asked((args, kwargs))
+        made = function(*_each(args, _plain), **_each(kwargs, _plain))
+        if observer is None or asked is None:
+            return made
+        return observer.noted(function.__name__, asked, made)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Where an operation was asked for, and what it reads."""
+
+    line: int
+    text: str
+    reads: tuple[int, ...]
+
+
+_NOWHERE = _Asked(0, "", ())
 
 
 class _Observer:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.found: list[Observation] = []
         self._left = ELEMENTS
+        self._views: dict[int, list[int]] = {}
         self._file = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
 
     def given(self, value: Any) -> Any:
         """An argument, noted where it is an array."""
         if type(value) is not np.ndarray:
             return value
-        return self._wrapped(value, self._kept(INPUT, 0, "", (), value))
+        return self._wrapped(value, self._kept(INPUT, _NOWHERE, value))
 
     def returned(self, value: Any) -> Any:
         """What the function returned, as plain arrays."""
         plain = _plain(value)
         if isinstance(plain, np.ndarray):
-            self._kept(RESULT, 0, "", _notes(value), plain)
+            note = getattr(value, "note", -1)
+            self._kept(RESULT, _Asked(0, "", () if note < 0 else (note,)), plain)
         return plain
 
-    def noted(self, name: str, given: Any, made: Any) -> Any:
+    def asked(self, given: Any) -> _Asked:
+        """An operation on what is given, before it runs: it may change that."""
+        line, text = self._place()
+        found = (self._view(leaf, line, text) for leaf in _leaves(given) if isinstance(leaf, _Noted))
+        return _Asked(line, text, tuple(dict.fromkeys(number for number in found if number >= 0)))
+
+    def noted(self, name: str, asked: _Asked, made: Any) -> Any:
         """The results of an operation, noted."""
-        reads, (line, text) = _notes(given), self._place()
 
         def one(value: Any) -> Any:
             if isinstance(value, np.generic):
-                self._kept(name, line, text, reads, np.asarray(value))
+                self._kept(name, asked, np.asarray(value))
             if type(value) is not np.ndarray:
                 return value
-            return self._wrapped(value, self._kept(name, line, text, reads, value))
+            return self._wrapped(value, self._kept(name, asked, value))
 
         return _each(made, one)
 
-    def again(self, name: str, given: Any, targets: Sequence[_Noted]) -> None:
+    def again(self, name: str, asked: _Asked, targets: Sequence[_Noted]) -> None:
         """Note arrays that were written in place anew."""
-        reads, (line, text) = _notes(given), self._place()
         for target in targets:
-            target.note = self._kept(name, line, text, reads, target.view(np.ndarray))
+            target.note = self._kept(name, asked, target.view(np.ndarray))
 
     def made(self, values: Any, source: Any) -> Any:
         """A plain array that a function of `MAKERS` gives, which has the elements of what it was made from."""
@@ -136,12 +159,30 @@ class _Observer:
             return values
         return self._wrapped(values, source.note if isinstance(source, _Noted) else -1)
 
+    def _view(self, leaf: _Noted, line: int, text: str) -> int:
+        """The number of the observation that an array is, or of a view of it."""
+        if leaf.note < 0:
+            return -1
+        plain = leaf.view(np.ndarray)
+        views = self._views.setdefault(leaf.note, [])
+        for number in (leaf.note, *views):
+            values = self.found[number].values
+            if values.shape == plain.shape and np.array_equal(
+                values, plain, equal_nan=values.dtype.kind == "f"
+            ):
+                return number
+        kept = self._kept(VIEW, _Asked(line, text, (leaf.note,)), plain)
+        if kept < 0:
+            return leaf.note
+        views.append(kept)
+        return kept
+
     def _wrapped(self, values: Array, note: int) -> _Noted:
         found = values.view(_Noted)
         found.observer, found.note = self, note
         return found
 
-    def _kept(self, name: str, line: int, text: str, reads: tuple[int, ...], values: Array) -> int:
+    def _kept(self, name: str, asked: _Asked, values: Array) -> int:
         """The number of a new observation; -1 where there is no room, or these are no numbers."""
         if values.dtype.kind not in "fiub" and not _is_number(values.dtype):
             return -1
@@ -149,12 +190,12 @@ class _Observer:
             self._left = 0
             return -1
         self._left -= values.size
-        self.found.append(Observation(name, line, text, reads, np.array(values)))
+        self.found.append(Observation(name, asked.line, asked.text, asked.reads, np.array(values)))
         return len(self.found) - 1
 
     def _place(self) -> tuple[int, str]:
         """The line of the function's file that is being run, and its text."""
-        frame = sys._getframe(2)
+        frame = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename != self._file:
             frame = frame.f_back  # type: ignore[assignment]
         if frame is None:
@@ -219,11 +260,6 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(item)
     else:
         yield value
-
-
-def _notes(value: Any) -> tuple[int, ...]:
-    found = (leaf.note for leaf in _leaves(value) if isinstance(leaf, _Noted))
-    return tuple(dict.fromkeys(note for note in found if note >= 0))
 
 
 def _observer_of(value: Any) -> _Observer | None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.diagnosis.arithmetic import BORN, Work
+from nkireview.diagnosis.sizes import pieces
 from nkireview.execute import Around, Core, Operands, Step, execute
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import BY_NAME
@@ -58,7 +59,9 @@ class Rounded:
                 continue
             kind = operand.form.kind
             values = operand.target()
-            values[...] = dtypes.widened(dtypes.rounded(np.array(values), kind), kind, values.dtype)
+            # by way of float32, in which engines compute
+            held = dtypes.rounded(np.asarray(values, np.float32), kind)
+            values[...] = dtypes.widened(held, kind, values.dtype)
 
 
 def lines(program: Program, kinds: Sequence[Work], of: Sequence[int]) -> list[Line]:
@@ -92,8 +95,19 @@ def costs(
         found = execute(program, arguments, compute=np.float64, rounding="off", around=around)
         for at, output in enumerate(found.outputs):
             with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-                error = np.nan_to_num(np.abs(output.values.astype(np.float64) - exact[at]), nan=np.inf)
-                share = np.divide(
-                    error, allowed[at], out=np.where(error > 0, np.inf, 0.0), where=allowed[at] > 0
-                )
-            yield Cost(line, at, float(error.max(initial=0.0)), float(share.max(initial=0.0)))
+                error, share = _largest(output.values, exact[at], allowed[at])
+            yield Cost(line, at, error, share)
+
+
+def _largest(have: Array, exact: Float64, allowed: Float64) -> tuple[float, float]:
+    """The largest error, infinite for NaN, and the largest share of what is allowed."""
+    error = share = 0.0
+    got, want, most = (each.reshape(-1) for each in (have, exact, allowed))
+    for piece in pieces(want.size):
+        errors = np.abs(got[piece].astype(np.float64) - want[piece])
+        errors[np.isnan(errors)] = np.inf
+        error = max(error, float(errors.max()))
+        np.divide(errors, most[piece], out=errors, where=most[piece] > 0)
+        errors[(errors > 0) & ~(most[piece] > 0)] = np.inf
+        share = max(share, float(errors.max()))
+    return error, share

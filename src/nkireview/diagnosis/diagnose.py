@@ -16,13 +16,15 @@ from nkireview.checks.dataflow import flow_of
 from nkireview.diagnosis import algebra, arrangement, flows, habits, naming
 from nkireview.diagnosis.alignment import Departure, departure
 from nkireview.diagnosis.costs import Cost, costs, lines
+from nkireview.diagnosis.integers import narrowed
 from nkireview.diagnosis.model import Cause, Diagnosis, LineCost, OutputDiagnosis
 from nkireview.diagnosis.repair import Repair
 from nkireview.diagnosis.shadow import Deviation, Digest, Series, first_deviation, growth
+from nkireview.diagnosis.sizes import typical
 from nkireview.diagnosis.symptoms import Cancellation, NotFinite
 from nkireview.diagnosis.ties import Integers
-from nkireview.diagnosis.tolerance import Derivation, Tolerance
-from nkireview.execute import execute
+from nkireview.diagnosis.tolerance import Derivation, Tolerance, Used
+from nkireview.execute import Around, execute
 from nkireview.execute.step import MEANINGLESS
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import BY_NAME
@@ -119,13 +121,17 @@ class _Diagnosis:
             raise ValueError(
                 f"the kernel returns {len(program.outputs)} tensors, {len(got)} were computed elsewhere"
             )
+        self.lost = NotFinite(self.derivation.kinds, self.derivation.of)
+        self.digest = Digest(self.derivation.kinds, self.derivation.of, self.lost)
         before = time.monotonic()
-        self.got = [self._numbers(at, each) for at, each in enumerate(self._stored() if got is None else got)]
+        self.got = [
+            self._numbers(at, each)
+            for at, each in enumerate(self._stored(self.digest) if got is None else got)
+        ]
         self.once = time.monotonic() - before
         least = LEAST_SECONDS if self.once < COSTLY else 0.0
         self.seconds = max(BUDGET * self.once, least) if seconds is None else seconds
         self._check()
-        self.lost = NotFinite(self.derivation.kinds, self.derivation.of)
         self.skipped: list[str] = []
 
     def made(self) -> Diagnosis:
@@ -134,7 +140,8 @@ class _Diagnosis:
         integers = Integers(kinds, of)
         cancelling = Cancellation(kinds, of, integers)
         exact_digest = Digest(kinds, of, cancelling)
-        exact = self.derivation.run(self.arguments, exact_digest)
+        given = self.derivation.widened(self.arguments)
+        exact = self.derivation.run(given, exact_digest)
         digests: list[Digest] = []
 
         def watch(noise: Any) -> Digest:
@@ -145,17 +152,15 @@ class _Diagnosis:
             tolerances = tuple(self._coarse(at, one) for at, one in enumerate(exact))
             self.skipped.append("what rounding explains, element by element: the difference is far beyond it")
         else:
-            found, before = self.derivation.samples(self.arguments, self.seconds / 3, SAMPLED, watch)
-            tolerances = self.derivation.combined(
-                self.arguments, exact, found, integers.found, before, self.wanted
-            )
+            found, before = self.derivation.samples(given, self.seconds / 3, SAMPLED, watch)
+            tolerances = self.derivation.combined(given, exact, found, integers.found, before, self.wanted)
         if self.rounded:
             tolerances = tuple(self._loosened(at, each) for at, each in enumerate(tolerances))
         used = [
-            tolerance.use(have, want)
+            tolerance.used(have, want)
             for have, want, tolerance in zip(self.got, self.wanted, tolerances, strict=True)
         ]
-        right = [bool((use <= 1).all()) for use in used]
+        right = [use.largest <= 1 for use in used]
         causes: list[Cause] = []
         deviation: Deviation | None = None
         grown: list[Series] = []
@@ -169,8 +174,8 @@ class _Diagnosis:
                 for one, want, tolerance in zip(exact, self.wanted, tolerances, strict=True)
             ):
                 deviation, grown = self._shadowed(exact_digest, digests)
-                spent = self._costs(exact, tolerances)
-                causes = list(self._of_rounding(deviation, spent, cancelling.factors, right))
+                spent = self._costs(given, exact, tolerances)
+                causes = list(self._of_rounding(deviation, spent, cancelling.factors, right, tolerances))
             else:
                 causes = list(self._of_algorithm(exact, tolerances))
         outputs = tuple(self._output(at, used[at], tolerances[at], bool(causes)) for at in range(len(used)))
@@ -185,8 +190,8 @@ class _Diagnosis:
             seconds=time.monotonic() - self.started,
         )
 
-    def _stored(self) -> list[Array]:
-        return [output.values for output in execute(self.program, self.arguments).outputs]
+    def _stored(self, around: Around | None = None) -> list[Array]:
+        return [output.values for output in execute(self.program, self.arguments, around=around).outputs]
 
     def _numbers(self, at: int, values: Array) -> Float64:
         dtype = dtypes.BY_NAME[self.program.access(self.program.outputs[at].access).dtype]
@@ -215,7 +220,7 @@ class _Diagnosis:
             raise ValueError(
                 f"the reference of output {output.name} is NaN or infinite in every element: nothing can be compared"
             )
-        if not (np.abs(want) <= dtype.max_finite).any():
+        if not ((want >= -dtype.max_finite) & (want <= dtype.max_finite)).any():
             raise ValueError(
                 f"no element of the reference of output {output.name} fits {dtype.name}, which ends at "
                 f"{dtype.max_finite:g}: nothing can be compared; choose smaller inputs"
@@ -234,7 +239,7 @@ class _Diagnosis:
         if self.once < COSTLY:
             return False
         return any(
-            root_mean_square(one - want) > GROSS * root_mean_square(want)
+            typical(one, less=want) > GROSS * typical(want)
             for one, want in zip(exact, self.wanted, strict=True)
         )
 
@@ -242,11 +247,13 @@ class _Diagnosis:
         """A tolerance from the dtype and the length of sums alone."""
         name = self.program.access(self.program.outputs[at].access).dtype
         if BY_NAME[name].kind != "float":
-            return Tolerance(name, exact, np.zeros_like(exact), np.zeros_like(exact))
+            return Tolerance(name, exact, np.zeros(exact.shape), np.zeros(exact.shape))
         limits = limits_for(name, self.derivation.terms[at], None, amplification)
         want = self.wanted[at]
-        last = limits.rtol * np.abs(want) + limits.atol * root_mean_square(want) + limits.absolute
-        return Tolerance(name, exact, np.zeros_like(exact), last)
+        last = np.abs(want)
+        last *= limits.rtol
+        last += limits.atol * typical(want) + limits.absolute
+        return Tolerance(name, exact, np.zeros(exact.shape), last)
 
     def _loosened(self, at: int, tolerance: Tolerance) -> Tolerance:
         """A tolerance with what the reference's own roundings to float32 may do, over sums of the same length."""
@@ -261,12 +268,12 @@ class _Diagnosis:
 
     def _shadowed(self, exact: Digest, samples: Sequence[Digest]) -> tuple[Deviation | None, list[Series]]:
         """Where the run as stored leaves its shadow, and how the errors of its sums grow."""
-        stored = Digest(self.derivation.kinds, self.derivation.of, self.lost)
-        execute(self.program, self.arguments, around=stored)
-        noise = [sample.found for sample in samples]
+        if self.foreign:
+            self._stored(self.digest)
+        stored, noise = self.digest.found, [sample.found for sample in samples]
         return (
-            first_deviation(stored.found, exact.found, noise),
-            growth(self.program, stored.found, exact.found, noise),
+            first_deviation(stored, exact.found, noise),
+            growth(self.program, stored, exact.found, noise),
         )
 
     def _deviating(self, deviation: Deviation) -> str:
@@ -282,7 +289,9 @@ class _Diagnosis:
             f"{size}"
         )
 
-    def _costs(self, exact: Sequence[Float64], tolerances: Sequence[Tolerance]) -> list[Cost]:
+    def _costs(
+        self, arguments: Mapping[int, Array], exact: Sequence[Float64], tolerances: Sequence[Tolerance]
+    ) -> list[Cost]:
         """What the narrow roundings cost, line by line, as long as there is time."""
         chosen = lines(self.program, self.derivation.kinds, self.derivation.of)
         # what is not granted comes first: it is what can be wrong
@@ -293,7 +302,7 @@ class _Diagnosis:
             if found and self._left() < 0:
                 self.skipped.append(f"the roundings of {len(chosen) - len(found)} lines, for want of time")
                 break
-            found += costs(self.program, self.arguments, exact, allowed, [line])
+            found += costs(self.program, arguments, exact, allowed, [line])
         return found
 
     def _of_rounding(
@@ -302,6 +311,7 @@ class _Diagnosis:
         spent: Sequence[Cost],
         factors: Mapping[int, float],
         right: Sequence[bool],
+        tolerances: Sequence[Tolerance],
     ) -> Iterator[Cause]:
         """Causes where the Program is right without rounding."""
         program = self.program
@@ -309,6 +319,10 @@ class _Diagnosis:
         if lost is not None:
             found = self._repaired_as_stored() if lost.name in VAGUE else None
             yield lost if found is None else found
+            return
+        wide = self._wide_integers(tolerances)
+        if wide is not None:
+            yield wide
             return
         wrong = [at for at, fine in enumerate(right) if not fine]
         last = self.derivation.granted.exact
@@ -329,6 +343,19 @@ class _Diagnosis:
             elif deviation is not None:
                 line = naming.line_of(program, deviation.instruction)
                 yield Cause("rounding", self._deviating(deviation), line, "shadow")
+
+    def _wide_integers(self, tolerances: Sequence[Tolerance]) -> Cause | None:
+        """Integers that float32 does not hold and that are read as such, where that alone makes the output wrong."""
+        found, outputs = narrowed(self.program, self.arguments)
+        if not found or self._right(outputs, tolerances):
+            return None
+        return naming.wide_integers(self.program, *max(found.items(), key=lambda each: each[1]))
+
+    def _right(self, outputs: Sequence[Float64], tolerances: Sequence[Tolerance]) -> bool:
+        return all(
+            tolerance.holds(one, want)
+            for one, want, tolerance in zip(outputs, self.wanted, tolerances, strict=True)
+        )
 
     def _lost(self) -> Cause | None:
         """The first NaN or infinity that only rounding to a dtype makes."""
@@ -515,21 +542,19 @@ class _Diagnosis:
                 cost.share,
             )
 
-    def _output(self, at: int, use: Float64, tolerance: Tolerance, known: bool) -> OutputDiagnosis:
+    def _output(self, at: int, used: Used, tolerance: Tolerance, known: bool) -> OutputDiagnosis:
         have, want = self.got[at], self.wanted[at]
-        place = int(use.argmax()) if use.size else 0
-        index = tuple(int(axis) for axis in np.unravel_index(place, use.shape)) if use.ndim else ()
-        over = int(np.count_nonzero(use > 1))
+        index = tuple(int(axis) for axis in np.unravel_index(used.place, have.shape)) if have.ndim else ()
         shown: tuple[Pattern, ...] = ()
-        if over and not (known and self._left() < 0):
+        if used.over and not (known and self._left() < 0):
             shown = patterns(have, want, tolerance.allowed)
         return OutputDiagnosis(
             name=self.program.outputs[at].name,
-            verdict="defect" if over else "rounding",
+            verdict="defect" if used.over else "rounding",
             tolerance=tolerance,
-            use=float(use.max(initial=0.0)),
-            over=over,
-            elements=use.size,
+            use=used.largest,
+            over=used.over,
+            elements=used.elements,
             index=index,
             got=float(have[index]),
             wanted=float(want[index]),

@@ -103,10 +103,11 @@ class Noise:
         saved = []
         for slot in work.chained:
             operand = operands[slot]
-            if operand is None or not operand.plain or operand.cell.store.borrowed or not operand.defined:
+            if operand is None or not operand.plain or not operand.defined:
                 continue
             if operand.form.kind.kind != "float" or operand.form.loads:
                 continue
+            operand.cell.store.own()
             values = operand.target()
             if id(operand.cell.store) not in written:
                 saved.append((operand, values.copy()))
@@ -152,15 +153,18 @@ class Noise:
             dtype = FLOAT32
         elif index in self._granted.wide:
             dtype = FLOAT32
-        values[...] = self._rounded(values, dtype)
+        self._round(values, dtype)
 
-    def _rounded(self, values: Float64, dtype: DataType) -> Float64:
+    def _round(self, values: Float64, dtype: DataType) -> None:
+        """Round in place, on a grid moved at random; what the dtype does not hold stays."""
         if dtype.numpy is None:
             dtype = FLOAT32 if dtype.significand_bits >= FLOAT32.significand_bits else dtype
         factor = 2.0 ** -float(self._random.random())
-        scaled = values * factor
-        held = dtypes.widened(dtypes.rounded(scaled, dtype), dtype, np.float64) / factor
-        return np.where(np.isfinite(held), held, values)
+        # by way of float32, in which engines compute
+        scaled = np.asarray(values * factor, np.float32)
+        held = dtypes.widened(dtypes.rounded(scaled, dtype), dtype, np.float32)
+        where = True if math.isfinite(float(held.sum())) else np.isfinite(held)
+        np.divide(held, factor, out=values, where=where, dtype=np.float64)
 
     def _sum(
         self,
@@ -186,7 +190,9 @@ class Noise:
             spread = _reduced(core, operands[write.summed], values)
         if spread is None:
             return None
-        return RMS * ROUNDOFF * spread * self._normal(values.shape)
+        spread *= RMS * ROUNDOFF
+        spread *= self._normal(values.shape)
+        return spread
 
     def _normal(self, shape: tuple[int, ...]) -> Float64:
         """Normal numbers, taken from a pool at a random place."""
@@ -268,7 +274,17 @@ def partial_sums(start: Float64 | float, end: Float64, squares: NDArray[np.float
 
     squares: the sum of the squares of the `terms` terms, which come in random order. Their products count once more.
     """
-    total = end - start
-    line = terms / 3 * (np.square(start) + start * end + np.square(end))
-    spread = np.maximum(squares - np.square(total) / terms, 0)
-    return np.asarray(np.sqrt(np.maximum(line + terms / 6 * spread + squares, 0)), np.float64)
+    spread = np.asarray(end - start)
+    np.square(spread, out=spread)
+    spread /= -terms
+    spread += squares
+    np.maximum(spread, 0, out=spread)
+    spread *= terms / 6
+    spread += squares
+    line = np.asarray(start + end)
+    line *= start
+    line += np.square(end)
+    line *= terms / 3
+    spread += line
+    np.maximum(spread, 0, out=spread)
+    return np.asarray(np.sqrt(spread, out=spread))

@@ -9,16 +9,16 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.diagnosis.arithmetic import Work
+from nkireview.diagnosis.sizes import typical
 from nkireview.execute import Around, Core, Operands, Step
 from nkireview.execute.storage import Operand
 from nkireview.isa import dtypes
-from nkireview.numerics.arrays import root_mean_square
 from nkireview.program.program import Program
 
 Float64 = NDArray[np.float64]
@@ -60,15 +60,22 @@ def picked(operand: Operand) -> Float64:
     held = operand.read()
     if held.ndim >= 2 and held.size > ELEMENTS:
         rows = held.shape[0]
-        columns = held.size // rows
-        wide = min(columns, 8)
-        tall = min(rows, ELEMENTS // wide)
-        some = held[:: max(rows // tall, 1)][:tall].reshape(tall, -1)
-        some = some[:, :: max(columns // wide, 1)][:, :wide]
+        down, across = _chosen(rows, held.size // rows)
+        some = held[down, across] if held.ndim == 2 else held[down].reshape(len(held[down]), -1)[:, across]
     else:
         some = held.reshape(-1)[:: max(held.size // ELEMENTS, 1)][:ELEMENTS]
-    wide = dtypes.to_compute(some, operand.form.kind, np.float64) if _stored(operand) else some
-    return np.array(wide, np.float64)  # a copy: the store will hold something else
+    if some.dtype == np.float64 or not _stored(operand):
+        return np.array(some, np.float64)  # a copy: the store will hold something else
+    return np.array(dtypes.to_compute(some, operand.form.kind, np.float64), np.float64)
+
+
+@cache
+def _chosen(rows: int, columns: int) -> tuple[slice, slice]:
+    """The rows and columns of a large matrix that are kept."""
+    wide = min(columns, 8)
+    tall = min(rows, ELEMENTS // wide)
+    down, across = max(rows // tall, 1), max(columns // wide, 1)
+    return slice(0, down * tall, down), slice(0, across * wide, across)
 
 
 def _stored(operand: Operand) -> bool:
@@ -91,42 +98,67 @@ def first_deviation(
     samples: Sequence[Sequence[tuple[int, Float64]]],
 ) -> Deviation | None:
     """Hold the digests of a run as stored against those of the exact run; `samples`: of runs with noise."""
-    spreads = (
-        np.array([_spread(exact, sample) for sample in samples]) if samples else np.zeros((1, len(exact)))
-    )
-    expected = np.sqrt(np.mean(np.square(spreads), axis=0))
-    for at, ((index, have), (other, want)) in enumerate(zip(stored, exact, strict=False)):
-        if index != other or have.shape != want.shape:
-            return None
-        finite = np.isfinite(want)
-        wrong = finite & ~np.isfinite(have)
-        if wrong.any():
-            place = int(wrong.argmax())
-            return Deviation(index, float(have[_at(have, place)]), float(want[_at(want, place)]), math.inf)
+    count = _alike(stored, exact)
+    if not count:
+        return None
+    spreads = np.array([_spread(exact, sample) for sample in samples] or [np.zeros(len(exact))])
+    expected = np.sqrt(np.mean(np.square(spreads), axis=0))[:count]
+    have, want, starts = _flat(stored, count), _flat(exact, count), _starts(exact, count)
+    finite = np.isfinite(want)
+    wrong = np.logical_or.reduceat(finite & ~np.isfinite(have), starts)
+    with np.errstate(invalid="ignore"):
         error = np.where(finite & np.isfinite(have), np.abs(have - want), 0.0)
-        size = root_mean_square(np.where(finite, want, 0.0))
-        allowed = UNEXPLAINED * max(float(expected[at]), 2.0**-40 * size)
-        if float(error.max(initial=0.0)) > allowed > 0:
-            place = int(error.argmax())
-            return Deviation(
-                index,
-                float(have[_at(have, place)]),
-                float(want[_at(want, place)]),
-                float(error.max()) / max(float(expected[at]), 2.0**-40 * size),
-            )
-    return None
+    worst = np.maximum.reduceat(error, starts)
+    smallest = np.maximum(expected, 2.0**-40 * _means(np.where(finite, want, 0.0), starts))
+    found = np.flatnonzero(wrong | ((smallest > 0) & (worst > UNEXPLAINED * smallest)))
+    if not found.size:
+        return None
+    at = int(found[0])
+    index, numbers = stored[at]
+    part = slice(int(starts[at]), int(starts[at]) + numbers.size)
+    places = (finite & ~np.isfinite(have))[part] if wrong[at] else error[part]
+    place = int(places.argmax())
+    times = math.inf if wrong[at] else float(worst[at] / smallest[at])
+    return Deviation(index, float(have[part][place]), float(want[part][place]), times)
 
 
-def _at(array: Float64, place: int) -> Any:
-    return np.unravel_index(place, array.shape)
+def _alike(one: Sequence[tuple[int, Float64]], other: Sequence[tuple[int, Float64]]) -> int:
+    """How many writes two digests begin with that are of the same instructions and shapes."""
+    count = 0
+    for (index, have), (at, want) in zip(one, other, strict=False):
+        if index != at or have.shape != want.shape:
+            break
+        count += 1
+    return count
 
 
-def _spread(exact: Sequence[tuple[int, Float64]], sample: Sequence[tuple[int, Float64]]) -> list[float]:
-    found = []
-    for (_, want), (_, have) in zip(exact, sample, strict=False):
+def _flat(digest: Sequence[tuple[int, Float64]], count: int) -> Float64:
+    return np.concatenate([values.reshape(-1) for _, values in digest[:count]])
+
+
+def _starts(digest: Sequence[tuple[int, Float64]], count: int) -> NDArray[np.int64]:
+    """Where each write begins in what `_flat` gives."""
+    sizes = np.array([values.size for _, values in digest[:count]], np.int64)
+    return np.cumsum(sizes) - sizes
+
+
+def _means(values: Float64, starts: NDArray[np.int64]) -> Float64:
+    """The root mean square of each write, all finite."""
+    counts = np.diff(starts, append=values.size)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.sqrt(np.add.reduceat(np.square(values), starts) / counts))
+
+
+def _spread(exact: Sequence[tuple[int, Float64]], other: Sequence[tuple[int, Float64]]) -> Float64:
+    """By write the rms difference between two digests, as far as they are alike; 0 after that."""
+    found = np.zeros(len(exact))
+    count = _alike(exact, other)
+    if count:
         with np.errstate(invalid="ignore"):
-            found.append(root_mean_square(np.nan_to_num(have - want, nan=0.0, posinf=0.0, neginf=0.0)))
-    return found + [0.0] * (len(exact) - len(found))
+            error = _flat(other, count) - _flat(exact, count)
+        error[~np.isfinite(error)] = 0.0
+        found[:count] = _means(error, _starts(exact, count))
+    return found
 
 
 @dataclass(frozen=True)
@@ -150,6 +182,8 @@ def growth(
 ) -> list[Series]:
     """The running sums whose errors are largest at their ends: places that one line writes again and again."""
     spreads = [_spread(exact, sample) for sample in samples]
+    mean = np.sqrt(np.mean(np.square(spreads), axis=0)) if spreads else np.zeros(len(exact))
+    errors_of = _spread(exact, stored)
     columns = program.columns
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for at, (index, _) in enumerate(exact):
@@ -162,14 +196,9 @@ def growth(
             continue
         errors, expected = [], []
         for at in members:
-            size = root_mean_square(exact[at][1])
-            with np.errstate(invalid="ignore"):
-                error = root_mean_square(
-                    np.nan_to_num(stored[at][1] - exact[at][1], nan=0.0, posinf=0.0, neginf=0.0)
-                )
-            errors.append(error / size if size else 0.0)
-            mean = math.sqrt(sum(spread[at] ** 2 for spread in spreads) / len(spreads)) if spreads else 0.0
-            expected.append(mean / size if size else 0.0)
+            size = typical(exact[at][1])
+            errors.append(float(errors_of[at]) / size if size else 0.0)
+            expected.append(float(mean[at]) / size if size else 0.0)
         step = -(-len(members) // POINTS)
         chosen = [*range(0, len(members) - 1, step), len(members) - 1]
         found.append(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from nkireview.checks.reduction import reduction_lengths
 from nkireview.diagnosis.arithmetic import Work, works
 from nkireview.diagnosis.granting import coarsest, granted
 from nkireview.diagnosis.noise import FLOAT32, RMS, Granted, Noise
+from nkireview.diagnosis.sizes import parts, pieces, typical
 from nkireview.diagnosis.ties import Integers, Moved, bands
 from nkireview.execute import Around, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
-from nkireview.numerics.arrays import BLOCK_ELEMENTS, as_rows, root_mean_square
+from nkireview.numerics.arrays import as_rows
 from nkireview.program.edited import edited
 from nkireview.program.program import Program
 
@@ -51,6 +53,19 @@ SMALLEST = 2.0**-46
 """Relative rounding errors of the float64 run and of the reference."""
 
 
+@dataclass(frozen=True)
+class Used:
+    """How much of what is allowed an output uses: the largest share, where, flat, and how many elements exceed 1.
+
+    largest: 0 where there are no elements, NaN where some share is no number.
+    """
+
+    largest: float
+    place: int
+    over: int
+    elements: int
+
+
 @dataclass(frozen=True, eq=False)
 class Tolerance:
     """What rounding explains of one output.
@@ -68,22 +83,44 @@ class Tolerance:
     @cached_property
     def allowed(self) -> Float64:
         """The largest absolute error that rounding explains, for each element."""
-        return np.asarray(SIGMAS * self.spread + self.last)
+        found = SIGMAS * self.spread
+        found += self.last
+        return np.asarray(found)
 
     def use(self, got: Float64, wanted: Float64) -> Float64:
         """The share of the allowed error that each element uses; infinite for a NaN or infinity that is not wanted.
 
         got: numbers of the output's dtype, or unrounded ones. wanted: the float64 reference.
         """
-        return _use(got, wanted, self.allowed, dtypes.BY_NAME[self.dtype])
+        found = np.empty(got.shape)
+        flat = found.reshape(-1)
+        for piece in pieces(got.size):
+            flat[piece] = self._use(got, wanted, piece)
+        return found
+
+    def used(self, got: Float64, wanted: Float64) -> Used:
+        """What `use` holds in short."""
+        largest, place, over = 0.0, 0, 0
+        for piece in pieces(got.size):
+            use = self._use(got, wanted, piece)
+            at = int(use.argmax())
+            if not (use[at] <= largest or math.isnan(largest)):
+                largest, place = float(use[at]), piece.start + at
+            over += int(np.count_nonzero(use > 1))
+        return Used(largest, place, over, got.size)
 
     def holds(self, got: Float64, wanted: Float64) -> bool:
         """True where every element is within what is allowed; a few are looked at first."""
-        dtype = dtypes.BY_NAME[self.dtype]
-        have, want, allowed = got.reshape(-1), wanted.reshape(-1), self.allowed.reshape(-1)
-        parts = [slice(None, None, max(got.size // GLANCED, 1))]
-        parts += [slice(at, at + BLOCK_ELEMENTS) for at in range(0, got.size, BLOCK_ELEMENTS)]
-        return all(bool((_use(have[part], want[part], allowed[part], dtype) <= 1).all()) for part in parts)
+        first = slice(None, None, max(got.size // GLANCED, 1))
+        return all(
+            bool((self._use(got, wanted, piece) <= 1).all()) for piece in chain([first], pieces(got.size))
+        )
+
+    def _use(self, got: Float64, wanted: Float64, piece: slice) -> Float64:
+        """`use` of some elements, flat."""
+        allowed = SIGMAS * self.spread.reshape(-1)[piece]
+        allowed += self.last.reshape(-1)[piece]
+        return _use(got.reshape(-1)[piece], wanted.reshape(-1)[piece], allowed, dtypes.BY_NAME[self.dtype])
 
 
 def _use(got: Float64, wanted: Float64, allowed: Float64, dtype: dtypes.DataType) -> Float64:
@@ -201,10 +238,10 @@ class Derivation:
         with np.errstate(invalid="ignore", over="ignore"):  # infinities from themselves
             flips = self._flips(arguments, exact, before, integers)
             held = exact if self.held is self.program else self.run(arguments, program=self.held)
-            spreads = [
-                _spread(one, [sample[at] for sample in samples]) + _size(one - exact[at]) / SIGMAS
-                for at, one in enumerate(held)
-            ]
+            spreads = [_spread(one, [sample[at] for sample in samples]) for at, one in enumerate(held)]
+            if held is not exact:
+                for spread, one, other in zip(spreads, held, exact, strict=True):
+                    spread += _size(one - other) / SIGMAS
             spreads = self._stable(arguments, exact, spreads)
             return tuple(
                 self._tolerance(at, exact[at], spreads[at], flips[at], None if wanted is None else wanted[at])
@@ -217,24 +254,24 @@ class Derivation:
         exact: Sequence[Float64],
         before: Mapping[int, Float64],
         integers: Sequence[Mapping[int, Float64]],
-    ) -> list[Float64]:
-        """How far integers move an output that rounding decides between."""
+    ) -> list[Float64 | None]:
+        """How far integers move an output that rounding decides between; None where there are none."""
         moved = bands(before, integers, SIGMAS) if before else {}
-        zero = [np.zeros_like(each) for each in exact]
-        for sign in (1.0, -1.0) if moved else ():
+        if not moved:
+            return [None] * len(exact)
+        most = [np.zeros_like(each) for each in exact]
+        for sign in (1.0, -1.0):
             other = self.run(arguments, Moved(self.kinds, self.of, moved, sign))
-            zero = [
-                np.maximum(most, np.nan_to_num(np.abs(new - old), nan=0.0, posinf=0.0))
-                for most, new, old in zip(zero, other, exact, strict=True)
-            ]
-        return zero
+            for so_far, new, old in zip(most, other, exact, strict=True):
+                np.maximum(so_far, np.nan_to_num(np.abs(new - old), nan=0.0, posinf=0.0), out=so_far)
+        return list(most)
 
     def _stable(
         self, arguments: Mapping[int, Array], exact: Sequence[Float64], spreads: Sequence[Float64]
     ) -> list[Float64]:
         """The spreads, no larger than those of a way to compute the same that does not enlarge its roundings."""
         enlarged = [
-            root_mean_square(spread) > GATE * self.roundoff * math.sqrt(terms) * root_mean_square(one)
+            typical(spread) > GATE * self.roundoff * math.sqrt(terms) * typical(one)
             for spread, one, terms in zip(spreads, exact, self.terms, strict=True)
         ]
         if not any(enlarged):
@@ -242,19 +279,25 @@ class Derivation:
         inherent = [np.zeros_like(each) for each in exact]
         for seed in range(INHERENT):
             moved = self.run(self._moved(arguments, seed))
-            inherent = [
-                total + _squares(new - old) / INHERENT
-                for total, new, old in zip(inherent, moved, exact, strict=True)
-            ]
+            for total, new, old in zip(inherent, moved, exact, strict=True):
+                total += _squares(new - old) / INHERENT
         found = []
         for at, spread in enumerate(spreads):
             if not enlarged[at]:
                 found.append(spread)
                 continue
-            own = np.sqrt(_pooled(inherent[at], _size(exact[at]), INHERENT))
+            own = _pooled(inherent[at], exact[at], INHERENT)
             least = self.roundoff * _size(exact[at])
             most = STABLE * RMS * math.sqrt(self.terms[at]) * np.maximum(own, least)
             found.append(np.minimum(spread, most))
+        return found
+
+    def widened(self, arguments: Mapping[int, Array]) -> dict[int, Array]:
+        """The floating arguments in float64, for several runs without rounding."""
+        found: dict[int, Array] = {}
+        for buffer, given in arguments.items():
+            dtype = dtypes.BY_NAME[self.program.buffer(buffer).dtype]
+            found[buffer] = _wide(given, dtype) if dtype.kind == "float" else given
         return found
 
     def _moved(self, arguments: Mapping[int, Array], seed: int) -> dict[int, Array]:
@@ -266,27 +309,35 @@ class Derivation:
             if dtype.kind != "float":
                 found[buffer] = given
                 continue
-            wide = dtypes.to_compute(given, dtype, np.float64)
+            wide = _wide(given, dtype)
             found[buffer] = wide * (1 + RMS * self.roundoff * generator.standard_normal(wide.shape))
         return found
 
     def _tolerance(
-        self, at: int, exact: Float64, spread: Float64, flips: Float64, wanted: Float64 | None
+        self, at: int, exact: Float64, spread: Float64, flips: Float64 | None, wanted: Float64 | None
     ) -> Tolerance:
+        """The tolerance of one output; changes `spread`."""
         dtype = dtypes.BY_NAME[self.program.access(self.program.outputs[at].access).dtype]
         if dtype.kind != "float":
-            return Tolerance(dtype.name, exact, np.zeros_like(exact), flips)
-        size = _size(exact)
-        spread = np.where(np.isfinite(spread), spread, 0.0)  # of what float32 does not hold anyway
-        if wanted is not None:
-            spread = spread * _smaller(wanted, size)
-            size = _size(wanted)
-        spread = spread + SMALLEST / SIGMAS * size
-        size += SIGMAS * spread
-        size += flips
-        last = dtypes.ulp(size, dtype)
-        last /= 2
-        last += flips
+            none = np.zeros(exact.shape)
+            return Tolerance(dtype.name, exact, none, none if flips is None else flips)
+        last = np.empty(exact.shape)
+        spreads, lasts, should = as_rows(spread), as_rows(last), as_rows(exact if wanted is None else wanted)
+        moved = None if flips is None else as_rows(flips)
+        share = None if wanted is None else _smaller(should, as_rows(exact))
+        for part in parts(lasts.shape):
+            own, size = spreads[part], _size(should[part])
+            if not math.isfinite(float(own.sum())):
+                own[~np.isfinite(own)] = 0.0  # of what float32 does not hold anyway
+            if share is not None:
+                own *= share[part[0]]
+            own += SMALLEST / SIGMAS * size
+            size += SIGMAS * own
+            if moved is not None:
+                size += moved[part]
+            lasts[part] = _half_spacing(size, dtype)
+            if moved is not None:
+                lasts[part] += moved[part]
         return Tolerance(dtype.name, exact, spread, last)
 
 
@@ -350,21 +401,49 @@ def _squares(error: Float64) -> Float64:
         return squares
 
 
+def _wide(given: Array, dtype: dtypes.DataType) -> Array:
+    """A floating argument, in its storage dtype or in float64 already, in float64."""
+    return given if given.dtype == np.float64 else dtypes.to_compute(given, dtype, np.float64)
+
+
+def _half_spacing(size: Float64, dtype: dtypes.DataType) -> Float64:
+    """Half of `dtypes.ulp`, for sizes none of which is negative."""
+    if dtype.min_exponent is None or not math.isfinite(float(size.sum())):
+        return dtypes.ulp(size, dtype) / 2
+    held = np.clip(size, 2.0**dtype.min_exponent, dtype.max_finite)
+    # a float64 without its significand is the power of two below it
+    bits = held.view(np.int64)
+    bits &= np.int64(0x7FF << 52)
+    held *= 2.0**-dtype.significand_bits
+    return held
+
+
 def _spread(exact: Float64, samples: Sequence[Float64]) -> Float64:
     """The standard deviation of what noise adds."""
-    total = _squares(samples[0] - exact)
-    for sample in samples[1:]:
-        total += _squares(sample - exact)
-    total /= max(len(samples), 1)
-    return np.asarray(np.sqrt(_pooled(total, _size(exact), len(samples))))
+    found = np.empty(exact.shape)
+    total, want, have = as_rows(found), as_rows(exact), [as_rows(sample) for sample in samples]
+    for part in parts(total.shape):
+        squares = _squares(have[0][part] - want[part])
+        for sample in have[1:]:
+            squares += _squares(sample[part] - want[part])
+        squares /= len(samples)
+        total[part] = squares
+    return _pooled(found, exact, len(samples))
 
 
-def _smaller(wanted: Float64, size: Float64) -> Float64:
-    """For each element how many times smaller its row should be than it is; at most 1."""
-    should, have = (as_rows(each).max(axis=1, keepdims=True) for each in (_size(wanted), size))
-    share = np.divide(should, have, out=np.ones_like(have), where=have > 0)
-    found = np.broadcast_to(np.minimum(share, 1.0), as_rows(size).shape)
-    return np.asarray(found.reshape(size.shape))
+def _smaller(wanted: Float64, have: Float64) -> Float64:
+    """For each row how many times smaller it should be than it is; at most 1, as a column."""
+    should, held = (_largest(each) for each in (wanted, have))
+    return np.minimum(np.divide(should, held, out=np.ones_like(held), where=held > 0), 1.0)
+
+
+def _largest(rows: Float64) -> Float64:
+    """The largest magnitude of each row that is finite, 0 where there is none, as a column."""
+    found = np.zeros((len(rows), 1))
+    for part in parts(rows.shape):
+        most = found[part[0]]
+        np.maximum(most, _size(rows[part]).max(axis=1, keepdims=True), out=most)
+    return found
 
 
 def _size(values: Float64) -> Float64:
@@ -375,35 +454,41 @@ def _size(values: Float64) -> Float64:
     return size
 
 
-def _pooled(mean: Float64, size: Float64, count: int) -> Float64:
-    """Mean squared errors of few samples, drawn towards what their rows, columns and magnitudes have in common.
+def _pooled(mean: Float64, exact: Float64, count: int) -> Float64:
+    """The roots of mean squared errors of few samples, drawn towards what rows, columns and magnitudes have in common.
 
     The model is a_i c_j + b_i x^2: an error of the row and of the column, and one that is relative to the element. Of
-    large outputs the rows are fitted on some columns, and the columns on some rows.
+    large outputs the rows are fitted on some columns, and the columns on some rows. Changes and gives `mean`.
     """
     if mean.size < 2:
-        return mean
-    rows, values = as_rows(mean), np.square(as_rows(size))
+        return np.sqrt(mean, out=mean)
+    rows, values = as_rows(mean), as_rows(exact)
     tall, wide = (slice(None, None, max(length // FITTED, 1)) for length in rows.shape)
     columns = np.ones((1, rows.shape[1]))
-    sizes = values[:, wide].mean(axis=1, keepdims=True)
+    some, beside = np.ascontiguousarray(rows[:, wide]), np.square(_size(values[:, wide]))
+    sizes = beside.mean(axis=1, keepdims=True)
     constant = relative = np.zeros_like(sizes)
+    few, fewer = rows[tall], np.square(_size(values[tall]))
     for _ in range(2):
-        some = rows[:, wide]
-        constant, relative = _fit(some, np.broadcast_to(columns[:, wide], some.shape), values[:, wide])
+        constant, relative = _fit(some, np.broadcast_to(columns[:, wide], some.shape), beside)
         constant, relative = _shared(constant, sizes, count), _shared(relative, np.ones_like(sizes), count)
-        left = np.maximum(rows[tall] - relative[tall] * values[tall], 0)
+        left = np.maximum(few - relative[tall] * fewer, 0)
         columns = left.sum(axis=0, keepdims=True)
         total = float(columns.mean())
         columns = columns / total if total > 0 else np.ones_like(columns)
-    model = constant * columns
-    model += relative * values
     # an error that no element of the row has shown is none that the model may expect
-    np.minimum(model, rows.max(axis=1, keepdims=True), out=model)
-    model *= PRIOR
-    model += count * rows
-    model /= count + PRIOR
-    return np.asarray(model.reshape(mean.shape))
+    most = rows.max(axis=1, keepdims=True)
+    for part in parts(rows.shape):
+        across, along = part
+        model = np.square(_size(values[part]))
+        model *= relative[across]
+        model += constant[across] * columns[:, along]
+        np.minimum(model, most[across], out=model)
+        model *= PRIOR
+        model += count * rows[part]
+        model /= count + PRIOR
+        np.sqrt(model, out=rows[part])
+    return mean
 
 
 def _shared(found: Float64, sizes: Float64, count: int) -> Float64:

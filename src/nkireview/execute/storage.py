@@ -130,6 +130,11 @@ class Store:
             self.defined, self.parts = UNMADE, []
         return block
 
+    def own(self) -> None:
+        """Hold bytes of its own instead of the caller's, so that they may be changed."""
+        if self.block is not None and self.borrowed:
+            self.block, self.borrowed = Block(self.block.data.copy()), False
+
     def expose(self) -> None:
         """Fill what was never written with poison, before somebody looks at it."""
         self.raw = False
@@ -217,7 +222,7 @@ class Operand:
         """A read-only view of the held elements; poison where nothing was written."""
         form, store = self.form, self.cell.store
         block = store.block or store.poison()
-        if store.raw and not self.defined:
+        if store.raw and self.mask() is not None:
             store.expose()
         view = block.reads.get(form)
         return block.reading(form) if view is None else view

@@ -21,7 +21,13 @@ from typing import Any
 from nkireview.runner import wire
 from nkireview.runner.job import MIB, STARVED, Job, Outcome, RunnerError
 
-PRELOAD = ("numpy", "ml_dtypes", "nkireview.runner.reference", "nkireview.runner.trace")
+PRELOAD = (
+    "numpy",
+    "ml_dtypes",
+    "nkireview.runner.reference",
+    "nkireview.runner.trace",
+    "nkireview.runner.warm",
+)
 START_S = 120.0
 # A guardian reports within its job's wall time and this; one that does not was stopped or killed.
 GRACE_S = 60.0

@@ -9,7 +9,7 @@ of it makes wrong outputs right.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,18 @@ from nkireview.checks.dataflow import flow_of
 from nkireview.diagnosis.algebra.hooks import plainly
 from nkireview.diagnosis.alignment.edges import Edge, Finding
 from nkireview.diagnosis.alignment.figures import Figure, Figures, Float64, Sight
-from nkireview.diagnosis.alignment.telling import below, counterpart, quoted, reads
-from nkireview.diagnosis.alignment.watching import Put, Read, Written
+from nkireview.diagnosis.alignment.loops import together
+from nkireview.diagnosis.alignment.telling import (
+    arranged,
+    below,
+    beside,
+    counterpart,
+    operand,
+    part,
+    quoted,
+    reads,
+)
+from nkireview.diagnosis.alignment.watching import Given, Put, Read, Written
 from nkireview.diagnosis.flows.lines import Lines
 from nkireview.diagnosis.tolerance import Derivation
 from nkireview.execute import Around
@@ -32,7 +42,7 @@ __all__ = ["Departure", "departure"]
 AGREES, ROUNDED = 1e-7, 2e-5
 """Relative difference of one value in kernel and reference, and where the reference computes in float32."""
 LINES, TRIES = 16, 96
-"""Lines that leave the reference which are looked at, and runs with other values."""
+"""Lines that leave the reference which are looked at, and runs with other values for each that is changed."""
 TOGETHER = 3
 """Lines that are changed together."""
 GAINED = 3
@@ -71,15 +81,20 @@ def departure(
 class _Change:
     """Other values for the instructions of an edge, and the figure they are of; None for zeros.
 
-    left: the share of the outputs' elements that is wrong with them; gained: instructions that then write values of the
-    reference and did not before.
+    operand: what is read with these values; empty where they are written. left: the share of the outputs' elements that
+    is wrong with them; gained: instructions that then write values of the reference and did not before.
     """
 
     edge: Edge
     given: Mapping[int, Float64]
     figure: Figure | None
+    operand: str = ""
     left: float = 1.0
     gained: int = 0
+
+    def around(self, inner: Around) -> Around:
+        """What runs the Program with the change."""
+        return Given(self.operand, self.given, inner) if self.operand else Put(self.given, inner)
 
 
 class _Alignment:
@@ -93,10 +108,9 @@ class _Alignment:
         more: Callable[[], bool],
     ) -> None:
         self._derivation, self._arguments, self._wrong, self._more = derivation, arguments, wrong, more
-        self._observed = observed
-        self._figures = Figures(observed, ROUNDED if rounded else AGREES)
+        self._observed = together(observed)
+        self._figures = Figures(self._observed, ROUNDED if rounded else AGREES)
         self._lines = Lines(flow_of(derivation.program))
-        self._tries = 0
 
     def found(self) -> Departure | None:
         """See `departure`."""
@@ -124,7 +138,7 @@ class _Alignment:
             if len(made) == 1:
                 fallback = self._follows(change)
             left = change.left
-            around = Put(change.given, around)
+            around = change.around(around)
         return fallback
 
     def _run(self, around: Around) -> list[Float64] | None:
@@ -146,7 +160,7 @@ class _Alignment:
             for line in self._lines.all
             if any(seen[index].kind in ("off", "part") for index in line.instructions if index in seen)
         ][:LINES]
-        asked = [index for line in off for index in line.instructions if index in seen]
+        asked = [index for line in off for index in line.instructions]
         read = Read(self._figures, asked, seen, around)
         self._run(read)
         return Finding(self._lines, off, read, seen).edges()
@@ -156,22 +170,33 @@ class _Alignment:
     ) -> _Change | None:
         """The first change that makes the outputs right, or many of them, or further values the reference's."""
         claimed = {sight.figure for sight in seen.values() if sight.kind == "known"}
+        tries = 0
         for edge in edges:
-            for given, figure in self._changes(edge, claimed):
-                if self._tries >= TRIES or not self._more():
-                    return None
-                self._tries += 1
-                after, left = self._watched(Put(given, around))
-                gained = _gained(after, seen, given, figure)
-                if left <= MENDED * before or gained >= GAINED * len(given):
-                    return _Change(edge, given, figure, left, gained)
+            for changes in self._changes(edge, claimed):
+                best: _Change | None = None
+                for change in changes:
+                    if tries >= TRIES or not self._more():
+                        return None
+                    tries += 1
+                    after, left = self._watched(change.around(around))
+                    found = replace(change, left=left, gained=_gained(after, seen, change))
+                    if best is None or (left, -found.gained) < (best.left, -best.gained):
+                        best = found
+                    if left == 0:
+                        break
+                if best is not None and (best.left <= MENDED * before or _follows(best)):
+                    return best
         return None
 
-    def _changes(
-        self, edge: Edge, claimed: set[int]
-    ) -> Iterator[tuple[Mapping[int, Float64], Figure | None]]:
+    def _changes(self, edge: Edge, claimed: set[int]) -> Iterator[Iterator[_Change]]:
+        """The changes that are tried of an edge, those that say the same in another way together."""
         if (zeros := edge.without_others(self._figures)) is not None:
-            yield zeros, None
+            yield iter([_Change(edge, zeros, None)])
+        for name, others in self._other_operands(edge):
+            for number in others:
+                figure = self._figures.get(number)
+                if figure is not None:
+                    yield self._operands(edge, name, figure)
         made = below(self._observed, edge.sources)
         figures = [
             figure
@@ -181,11 +206,40 @@ class _Alignment:
         ]
         # what the kernel never has comes first
         for figure in sorted(figures, key=lambda each: each.number in claimed):
-            tried: list[Mapping[int, Float64]] = []
-            for given in edge.filled(figure, self._figures):
-                if not any(_same(given, other) for other in tried):
-                    tried.append(given)
-                    yield given, figure
+            yield self._results(edge, figure)
+
+    def _other_operands(self, edge: Edge) -> Iterator[tuple[str, list[int]]]:
+        """For each operand of an edge the figures that may be meant instead.
+
+        Those with the same elements, those it is made of and those made of it; where it is nothing that is known, what
+        the reference's step of the other operands reads.
+        """
+        if edge.start is not None:
+            return
+        like = counterpart(self._observed, edge.sources) if edge.sources else None
+        for name, sight in edge.read.found[edge.example].items():
+            if sight.kind == "known":
+                others = arranged(self._observed, sight.figure)
+                size = self._figures[sight.figure].values.size
+                near = [
+                    number
+                    for number in beside(self._observed, sight.figure)
+                    if number not in others and self._observed[number].values.size == size
+                ]
+                yield name, [*sorted(others), *near]
+            elif sight.kind == "neutral" and like is not None:
+                yield name, [number for number in like.reads if number not in edge.sources]
+
+    def _operands(self, edge: Edge, name: str, figure: Figure) -> Iterator[_Change]:
+        for given in edge.other_operands(name, figure, self._figures):
+            yield _Change(edge, given, figure, name)
+
+    def _results(self, edge: Edge, figure: Figure) -> Iterator[_Change]:
+        tried: list[Mapping[int, Float64]] = []
+        for given in edge.filled(figure, self._figures):
+            if not any(_same(given, other) for other in tried):
+                tried.append(given)
+                yield _Change(edge, given, figure)
 
     def _leaves(self, edges: Sequence[Edge]) -> Departure | None:
         """What is known where no change makes it right: the first line that goes from the reference for good."""
@@ -208,14 +262,12 @@ class _Alignment:
             if change.gained
             else f"{1 - change.left:.0%} of the output is right"
         )
-        return Departure(change.edge.example, f"{self._told(change)} in its place {then}", False)
+        return Departure(change.edge.example, f"{self._told(change)} {then}", False)
 
     def _proven(self, made: Sequence[_Change]) -> Departure:
         also = ", ".join(self._lines.text(change.edge.example) for change in made[1:])
         once = f", once the same is done for {also}" if also else ""
-        return Departure(
-            made[0].edge.example, f"{self._told(made[0])} in its place the output is right{once}", True
-        )
+        return Departure(made[0].edge.example, f"{self._told(made[0])} the output is right{once}", True)
 
     def _told(self, change: _Change) -> str:
         """The sentence up to what then holds."""
@@ -225,33 +277,39 @@ class _Alignment:
         if change.figure is None:
             like = self._figures[edge.seen[next(iter(change.given))].figure].observation
             more = f"{text} writes{of} more than a step of the reference has"
-            return f"{more}: with zeros for what {quoted(like)} has not"
+            return f"{more}: with zeros for what {quoted(like)} has not in its place"
         start = edge
         while start.start is not None:
             start = start.start
         by = "" if start is edge else f", by {self._lines.text(start.example)}"
+        if change.operand:
+            mine = operand(edge, change.operand, self._figures, self._derivation.program)
+            read = edge.read.found[edge.example][change.operand]
+            other = part(change.figure, change.given[edge.example], read, self._derivation.program)
+            return f"{text} reads {self._reads(edge)}: with {other} for {mine}"
         return (
             f"{text} writes{of}, from {self._reads(start)}{by}, what no step of the reference gives: with "
-            f"{quoted(change.figure.observation)}"
+            f"{quoted(change.figure.observation)} in its place"
         )
 
     def _reads(self, edge: Edge) -> str:
         return reads(edge, self._figures, self._derivation.program)
 
 
-def _gained(
-    after: Mapping[int, Sight],
-    before: Mapping[int, Sight],
-    given: Mapping[int, Float64],
-    figure: Figure | None,
-) -> int:
+def _gained(after: Mapping[int, Sight], before: Mapping[int, Sight], change: _Change) -> int:
     """Writes that are now the reference's and no copies of what was put there."""
-    number = -1 if figure is None else figure.number
+    number = -1 if change.figure is None else change.figure.number
+    put = () if change.operand else change.given
     return sum(
         sight.kind == "known" and sight.figure != number and before[index].kind != "known"
         for index, sight in after.items()
-        if index in before and index not in given
+        if index in before and index not in put
     )
+
+
+def _follows(change: _Change) -> bool:
+    """True where so much is the reference's after a change that it must be right."""
+    return change.gained >= (len(change.edge.wrong) if change.operand else GAINED * len(change.given))
 
 
 def _same(one: Mapping[int, Float64], other: Mapping[int, Float64]) -> bool:

@@ -14,6 +14,8 @@ from nkireview.diagnosis.flows.lines import Line, Lines
 
 FAR = 2
 """Lines between the last that reads only values of the reference and one that is looked at for it."""
+RETURNING = 512
+"""Instructions that what a line writes is followed through."""
 INVERTING = frozenset({"reciprocal", "activation", "tensor_scalar"})
 """Rows that may write one over what the reference has."""
 MOVING = ("copy", "transpose", "shuffle")
@@ -80,6 +82,27 @@ class Edge:
                 if all(given[index].shape == shapes[index] for index in self.wrong):
                     yield given
 
+    def other_operands(self, name: str, figure: Figure, figures: Figures) -> Iterator[dict[int, Float64]]:
+        """The figure's values in the place of what the line reads as one operand, in each way that fits."""
+        sizes = {
+            index: self.read.sizes[index][name]
+            for index in self.line.instructions
+            if name in self.read.sizes.get(index, {})
+        }
+        for cut in blocks(figure.values, *sizes[self.example]):
+            given = {index: cut[at % len(cut)] for at, index in enumerate(sizes)}
+            sights = (self.read.found[index][name] for index in given)
+            known = (
+                sight.place is not None
+                and np.array_equal(
+                    np.abs(figures[sight.figure].values.reshape(-1)[sight.place.of(*values.shape)]),
+                    np.abs(values),
+                )
+                for sight, values in zip(sights, given.values(), strict=True)
+            )
+            if all(values.shape == sizes[index] for index, values in given.items()) and not all(known):
+                yield given
+
     def _placed(self, figure: Figure, figures: Figures) -> dict[int, Float64] | None:
         """By where the elements lie that the instructions read."""
         found = {}
@@ -107,7 +130,7 @@ class Finding:
     seen: Mapping[int, Sight]
 
     def edges(self) -> list[Edge]:
-        """Those that read only the reference's values first, then those that follow them, then what is only scaled.
+        """Those that read only the reference's values first, then those that follow them, then what may be meant.
 
         What some instances of a line write is taken to be of the reference's where what others read of it becomes that
         again: such edges are not sure.
@@ -121,9 +144,9 @@ class Finding:
                 if fine and any(self.read.found[index] for index in fine):
                     found[line.number] = self._edge(line, wrong, fine[0], sure, back)
                     break
-        near = [edge for edge in found.values() if not edge.scaled]
-        scaled = [edge for edge in found.values() if edge.scaled]
-        return [*near, *self._following(found, back), *scaled]
+        every = [*found.values(), *self._following(found, back)]
+        # what returns to the reference, or is only multiplied with a number, may be meant so
+        return sorted(every, key=lambda edge: (edge.returns or edge.scaled, edge.start is not None))
 
     def _following(self, before: Mapping[int, Edge], back: Collection[int]) -> Iterator[Edge]:
         """The lines that read what edges write, and those that read what these write."""
@@ -174,12 +197,20 @@ class Finding:
                     yield self.lines.of(writer).number if writer >= 0 else -1
 
     def _returns(self, line: Line) -> bool:
-        """True where something that reads what a line writes wrong is the reference's again."""
-        return any(
-            reader.instruction in self.seen and self.seen[reader.instruction].kind == "known"
-            for index in line.instructions
-            if index in self.seen and self.seen[index].kind != "known"
-            for slot in self.lines.written(index)[:1]
-            for reader in self.lines.flow.readers(slot)
-            if reader.instruction != UNKNOWN
-        )
+        """True where what is made of what a line writes wrong is the reference's again."""
+        left = [index for index in line.instructions if index in self.seen and not self._known(index)]
+        met = set(left)
+        while left and len(met) <= RETURNING:
+            for slot in self.lines.written(left.pop())[:1]:
+                for reader in self.lines.flow.readers(slot):
+                    index = reader.instruction
+                    if index == UNKNOWN or index in met or index not in self.seen:
+                        continue
+                    if self._known(index):
+                        return True
+                    met.add(index)
+                    left.append(index)
+        return False
+
+    def _known(self, index: int) -> bool:
+        return self.seen[index].kind == "known"

@@ -49,13 +49,14 @@ class Place:
 class Sight:
     """What a tile is of the reference's: a figure's elements, some of them, something else, or too little to tell.
 
-    factor: what the figure's elements are multiplied with.
+    factor: what the figure's elements are multiplied with. inverse: it is one over them.
     """
 
     kind: Literal["known", "part", "off", "neutral"]
     figure: int = -1
     place: Place | None = None
     factor: float = 1.0
+    inverse: bool = False
 
 
 NEUTRAL = Sight("neutral")
@@ -172,6 +173,10 @@ class Figures:
     def __getitem__(self, number: int) -> Figure:
         return self._by_number[number]
 
+    def get(self, number: int) -> Figure | None:
+        """The figure of an observation; None where that cannot be recognised."""
+        return self._by_number.get(number)
+
     def seen(self, tile: Float64) -> Sight:
         """What a tile [rows, columns] is."""
         every = tile[np.ix_(_spread(tile.shape[0]), _spread(tile.shape[1]))].reshape(-1)
@@ -196,7 +201,9 @@ class Figures:
                     best, most = Sight("part", figure.number), share
                 unsure = unsure or (whole and figure.coarse)
             if not figure.coarse and float(figure.has(inverse).mean()) >= KNOWN:
-                return Sight("known", figure.number)
+                with np.errstate(divide="ignore", over="ignore"):
+                    place, placed = figure.place(1 / tile)
+                return Sight("known", figure.number, place if placed >= KNOWN else None, inverse=True)
         return NEUTRAL if unsure and best.kind == "off" else best
 
     def columns(self, tile: Float64) -> Sight:

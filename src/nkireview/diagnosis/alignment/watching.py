@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from nkireview.diagnosis.algebra.hooks import plainly
-from nkireview.diagnosis.alignment.figures import Figures, Float64, Sight, flat
+from nkireview.diagnosis.algebra.hooks import Running, plainly, run_with
+from nkireview.diagnosis.alignment.figures import NEUTRAL, Figures, Float64, Sight, flat
 from nkireview.diagnosis.arithmetic import Work
 from nkireview.diagnosis.flows.acting import Acting, values, write
 from nkireview.execute import Around, Core, Operands, Step
@@ -86,7 +86,8 @@ class Read(Acting):
             key = id(target.cell.store), target.form.shape
             self._held.pop(key, None)
             reads = [(sight, held[name].shape[1]) for name, sight in found.items()]
-            scaled = self._figures.scaled(made, reads) if self._seen[index].kind == "off" else None
+            off = self._seen.get(index, NEUTRAL).kind == "off"
+            scaled = self._figures.scaled(made, reads) if off else None
             if scaled is not None:
                 self._held[key] = self.scaled[index] = scaled
         return None
@@ -110,6 +111,21 @@ class Put(Acting):
         target = None if new is None else operands[step.slots["dst"]]
         if new is not None and target is not None and target.plain:
             write(core, target, new)
+
+
+class Given(Acting):
+    """Runs instructions with other values of an operand: [rows, columns] by instruction."""
+
+    def __init__(self, name: str, given: Mapping[int, Float64], inner: Around = plainly) -> None:
+        super().__init__()
+        self._name, self._given, self._inner = name, given, inner
+
+    def act(self, step: Step, core: Core, index: int, operands: Operands) -> None:
+        """See `Acting`."""
+        if index in self._given:
+            run_with(Running(step, core, operands), index, self._name, self._given[index], self._inner)
+        else:
+            self._inner(step, core, index, operands)
 
 
 def _readable(tile: Operand) -> bool:

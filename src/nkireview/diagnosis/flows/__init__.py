@@ -16,6 +16,7 @@ from nkireview.diagnosis.flows import (
     results,
     scales,
     shifts,
+    updates,
 )
 from nkireview.diagnosis.flows.acting import Array
 from nkireview.diagnosis.flows.explaining import Case, Explanation, Reference
@@ -39,6 +40,7 @@ def repairs(flow: Dataflow, given: Mapping[int, Array]) -> Iterator[Repair]:
     yield from arguments.exchanged(flow, given)
     yield from shifts.repairs(flow, lines)
     yield from accumulators.repairs(flow, lines)
+    yield from updates.read_too_late(flow, lines)
     yield from rescaling.not_rescaled(flow, lines)
     yield from casts.rounded_otherwise(flow, lines)
     yield from casts.saturated(flow, lines)

@@ -1,0 +1,57 @@
+"""Integers that engines read as float32: what becomes of those that it does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nkireview.diagnosis.algebra.hooks import Running, run_with
+from nkireview.execute import Core, Operands, Step, execute
+from nkireview.isa import dtypes
+from nkireview.program.program import Program
+
+Array = NDArray[Any]
+Float64 = NDArray[np.float64]
+
+EXACT = 2.0**24
+"""The integer up to which float32 holds every one."""
+COMPUTING = frozenset(
+    {"tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "activation", "tensor_reduce"}
+)
+"""Rows that compute with what they read in float32."""
+
+
+@dataclass(eq=False)
+class Narrowed:
+    """An `around` of `execute` without rounding: integers are read as the float32 numbers next to them.
+
+    found: for each instruction that such numbers were read by the largest of them.
+    """
+
+    found: dict[int, float] = field(default_factory=dict)
+
+    def __call__(self, step: Step, core: Core, index: int, operands: Operands) -> None:
+        """Run an instruction."""
+        for name, slot in step.slots.items() if step.row.name in COMPUTING else ():
+            tile = operands[slot]
+            if tile is None or not tile.plain or tile.form.kind.kind != "int" or not tile.defined:
+                continue
+            if all(slot != read for read, _ in step.reads):
+                continue
+            values = np.asarray(dtypes.to_compute(tile.read(), tile.form.kind, np.float64))
+            narrow = values.astype(np.float32).astype(np.float64)
+            if (narrow != values).any():
+                self.found[index] = float(np.abs(values).max())
+                return run_with(Running(step, core, operands), index, name, narrow)
+        return step.run(core, index, operands)
+
+
+def narrowed(program: Program, arguments: Mapping[int, Array]) -> tuple[dict[int, float], Sequence[Float64]]:
+    """The instructions that read integers which float32 does not hold, the largest, and the outputs with that alone."""
+    watch = Narrowed()
+    found = execute(program, arguments, compute=np.float64, rounding="off", around=watch)
+    return watch.found, [np.asarray(output.values, np.float64) for output in found.outputs]
