@@ -405,10 +405,11 @@ class _Diagnosis:
         if repair is not None:
             line = naming.line_of(self.program, repair.instruction)
             yield Cause(repair.cause, repair.sentence, line, "repair")
-        others = [] if repair is not None else list(self._without_repair(exact, costly))
+            return
+        others = list(self._without_repair(exact, costly))
         yield from others
-        left = self._departure(tolerances, costly)
-        if left is not None and (left.proven or not (repair or others)):
+        left = None if others else self._departure(tolerances, costly)
+        if left is not None:
             yield self._departing(left)
 
     def _departing(self, found: Departure) -> Cause:

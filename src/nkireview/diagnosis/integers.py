@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nkireview.diagnosis.algebra.hooks import Running, run_with
 from nkireview.execute import Core, Operands, Step, execute
 from nkireview.isa import dtypes
+from nkireview.program.interning import by_opcode
 from nkireview.program.program import Program
 
 Array = NDArray[Any]
@@ -52,6 +53,19 @@ class Narrowed:
 
 def narrowed(program: Program, arguments: Mapping[int, Array]) -> tuple[dict[int, float], Sequence[Float64]]:
     """The instructions that read integers which float32 does not hold, the largest, and the outputs with that alone."""
+    if not _reads_integers(program):
+        return {}, ()
     watch = Narrowed()
     found = execute(program, arguments, compute=np.float64, rounding="off", around=watch)
     return watch.found, [np.asarray(output.values, np.float64) for output in found.outputs]
+
+
+def _reads_integers(program: Program) -> bool:
+    """True where an instruction that computes has an operand of integers."""
+    whole = np.array([dtypes.BY_NAME[name].kind == "int" for name in program.dtypes], bool)
+    computing = np.array([opcode.name in COMPUTING for opcode in program.opcodes], bool)
+    for code, _, accesses in by_opcode(program):
+        used = accesses[accesses >= 0]
+        if computing[code] and whole[program.columns.access_dtype[used]].any():
+            return True
+    return False

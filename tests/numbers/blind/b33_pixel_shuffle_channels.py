@@ -1,8 +1,8 @@
 """Sub-pixel upsampling: a 1x1 convolution to ``4 * cout`` channels, ReLU, and PyTorch's PixelShuffle(2).
 
-Truth: the defective twin reads the output channels of the convolution in TensorFlow's order of depth_to_space, sub-pixel
-first: channel ``sub * cout + c`` for sub-pixel `sub` of image channel c. PixelShuffle has ``c * 4 + sub``. The wrong
-expression is the slice `filters[:, sub * cout : (sub + 1) * cout]` in the branch `blocks` of `upsampled`.
+Truth: the defective twin reads the output channels of the convolution in TensorFlow's order of depth_to_space,
+sub-pixel first: channel ``sub * cout + c`` for sub-pixel `sub` of image channel c. PixelShuffle has ``c * 4 + sub``.
+The wrong expression is the slice `filters[:, sub * cout : (sub + 1) * cout]` in the branch `blocks` of `upsampled`.
 
 x [cin, height, width], weight [cin, 4 * cout], bias [4 * cout]. Shapes are (cin, cout, height, width).
 """

@@ -1,7 +1,7 @@
 """Causal linear attention in chunks of 128 (feature map elu(x) + 1), the running state carried from chunk to chunk.
 
-True cause: the state takes the chunk's own keys and values before the chunk's queries read it. The recurrence is then one
-chunk early: the queries see their own chunk twice, once without the causal mask. In the defective twin it is the
+True cause: the state takes the chunk's own keys and values before the chunk's queries read it. The recurrence is then
+one chunk early: the queries see their own chunk twice, once without the causal mask. In the defective twin it is the
 `nisa.tensor_tensor(dst=state, ..., op=nl.add)` under `if early`, which stands before the matmul that reads `state`.
 """
 

@@ -1,8 +1,8 @@
 """One LARS step with momentum: the layer's learning rate is the norm of the whole weight over that of the gradient.
 
-True cause: the sums of squares are reduced along the free dimension alone. In CUDA a block reduction gives one norm of the
-layer; here each of the 128 lanes keeps the sum of its own rows. The defective twin takes `partial` as it is for the norm,
-in `nisa.activation(dst=norm, op=nl.sqrt, data=partial)`; the sum over the lanes (a matmul with ones) is missing.
+True cause: the sums of squares are reduced along the free dimension alone. In CUDA a block reduction gives one norm of
+the layer; here each of the 128 lanes keeps the sum of its own rows. The defective twin takes `partial` as it is for the
+norm, in `nisa.activation(dst=norm, op=nl.sqrt, data=partial)`; the sum over the lanes (a matmul with ones) is missing.
 """
 
 import ml_dtypes

@@ -57,7 +57,7 @@ def _decode(q, k_cache, v_cache, slots, paged):
     nisa.tensor_reduce(dst=total, op=nl.add, data=weights, axis=(1,), keepdims=True)
     nisa.reciprocal(dst=total, data=total)
     mixed = nl.ndarray((heads, size), dtype=nl.float32, buffer=nl.psum)
-    for low, value in zip(range(0, tokens, 128), values):
+    for low, value in zip(range(0, tokens, 128), values, strict=True):
         k = min(128, tokens - low)
         turned = nl.ndarray((k, heads), dtype=nl.float32, buffer=nl.psum)
         nisa.nc_transpose(dst=turned, data=weights[:, low : low + k])

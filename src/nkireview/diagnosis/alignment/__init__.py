@@ -35,7 +35,7 @@ from nkireview.diagnosis.flows.lines import Lines
 from nkireview.diagnosis.tolerance import Derivation
 from nkireview.execute import Around
 from nkireview.execute.step import MEANINGLESS
-from nkireview.observed import Observation
+from nkireview.observed import RESULT, Observation
 
 __all__ = ["Departure", "departure"]
 
@@ -43,6 +43,8 @@ AGREES, ROUNDED = 1e-7, 2e-5
 """Relative difference of one value in kernel and reference, and where the reference computes in float32."""
 LINES, TRIES = 16, 96
 """Lines that leave the reference which are looked at, and runs with other values for each that is changed."""
+FURTHER = 32
+"""Runs that are made in search of a change that makes all right after one that makes much right."""
 TOGETHER = 3
 """Lines that are changed together."""
 GAINED = 3
@@ -168,15 +170,15 @@ class _Alignment:
     def _best(
         self, edges: Sequence[Edge], seen: Mapping[int, Sight], around: Around, before: float
     ) -> _Change | None:
-        """The first change that makes the outputs right, or many of them, or further values the reference's."""
+        """The first change that makes the outputs right; else that which makes many of them, or further values."""
         claimed = {sight.figure for sight in seen.values() if sight.kind == "known"}
-        tries = 0
+        tries, most, kept = 0, TRIES, None
         for edge in edges:
             for changes in self._changes(edge, claimed):
                 best: _Change | None = None
                 for change in changes:
-                    if tries >= TRIES or not self._more():
-                        return None
+                    if tries >= most or not self._more():
+                        return kept
                     tries += 1
                     after, left = self._watched(change.around(around))
                     found = replace(change, left=left, gained=_gained(after, seen, change))
@@ -184,9 +186,11 @@ class _Alignment:
                         best = found
                     if left == 0:
                         break
-                if best is not None and (best.left <= MENDED * before or _follows(best)):
+                if best is not None and best.left == 0:
                     return best
-        return None
+                if kept is None and best is not None and (best.left <= MENDED * before or _follows(best)):
+                    kept, most = best, min(TRIES, tries + FURTHER)
+        return kept
 
     def _changes(self, edge: Edge, claimed: set[int]) -> Iterator[Iterator[_Change]]:
         """The changes that are tried of an edge, those that say the same in another way together."""
@@ -202,7 +206,7 @@ class _Alignment:
             figure
             for figure in self._figures.all
             if (figure.number not in edge.sources if edge.moves else not figure.given)
-            and (not edge.sources or figure.number in made)
+            and (not edge.sources or figure.number in made or figure.observation.name == RESULT)
         ]
         # what the kernel never has comes first
         for figure in sorted(figures, key=lambda each: each.number in claimed):

@@ -140,13 +140,18 @@ class Finding:
         for line in self.off:
             wrong = self._wrong(line)
             for sure in (True, False):
-                fine = [index for index in wrong if all(self._fine(index, back, sure))]
-                if fine and any(self.read.found[index] for index in fine):
+                fine = [
+                    index for index in wrong if self.read.found[index] and all(self._fine(index, back, sure))
+                ]
+                if fine:
                     found[line.number] = self._edge(line, wrong, fine[0], sure, back)
                     break
         every = [*found.values(), *self._following(found, back)]
         # what returns to the reference, or is only multiplied with a number, may be meant so
-        return sorted(every, key=lambda edge: (edge.returns or edge.scaled, edge.start is not None))
+        return sorted(
+            every,
+            key=lambda edge: (not edge.sure, edge.returns or edge.scaled, edge.start is not None),
+        )
 
     def _following(self, before: Mapping[int, Edge], back: Collection[int]) -> Iterator[Edge]:
         """The lines that read what edges write, and those that read what these write."""
@@ -197,20 +202,19 @@ class Finding:
                     yield self.lines.of(writer).number if writer >= 0 else -1
 
     def _returns(self, line: Line) -> bool:
-        """True where what is made of what a line writes wrong is the reference's again."""
+        """True where all that is made of what a line writes wrong is the reference's again before it is stored."""
         left = [index for index in line.instructions if index in self.seen and not self._known(index)]
         met = set(left)
-        while left and len(met) <= RETURNING:
-            for slot in self.lines.written(left.pop())[:1]:
-                for reader in self.lines.flow.readers(slot):
-                    index = reader.instruction
-                    if index == UNKNOWN or index in met or index not in self.seen:
-                        continue
-                    if self._known(index):
-                        return True
-                    met.add(index)
-                    left.append(index)
-        return False
+        while left:
+            slot = next(iter(self.lines.written(left.pop())), None)
+            readers = self.lines.flow.readers(slot) if slot is not None else ()
+            found = {reader.instruction for reader in readers}
+            if not found or UNKNOWN in found or len(met) > RETURNING:
+                return False
+            new = {index for index in found - met if index in self.seen and not self._known(index)}
+            met |= new
+            left += new
+        return bool(met)
 
     def _known(self, index: int) -> bool:
         return self.seen[index].kind == "known"

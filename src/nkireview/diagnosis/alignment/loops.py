@@ -9,7 +9,7 @@ import numpy as np
 
 from nkireview.observed import INPUT, RESULT, Observation
 
-TURNS = 4
+TURNS = 8
 """Steps of one line, one operation and one shape from which on they are one."""
 
 
