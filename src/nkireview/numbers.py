@@ -67,14 +67,15 @@ def numbers(
     seconds: float | None = None,
     full: bool = False,
     rounded: bool = False,
+    repeatable: bool = False,
     derivation: Derivation | None = None,
 ) -> NumbersRecord:
     """Diagnose the outputs of a Program and record what a person needs to judge them.
 
     arguments: an array in storage dtype for each parameter buffer; wanted: a float64 array for each output. reference,
-    observed, rounded: see `diagnose`. limits: the task's own tolerance of each output, whose gaps are then sought.
-    full: platforms, precision by line and routes as well. Raise ValueError where shapes do not fit, and where nothing
-    can be compared.
+    observed, rounded, repeatable: see `diagnose`. limits: the task's own tolerance of each output, whose gaps are then
+    sought. full: platforms, precision by line and routes as well. Raise ValueError where shapes do not fit, and where
+    nothing can be compared.
     """
     started = time.monotonic()
     derivation = derivation or Derivation.of_program(program)
@@ -87,6 +88,7 @@ def numbers(
         seconds=seconds,
         derivation=derivation,
         rounded=rounded,
+        repeatable=repeatable,
     )
     exact = [np.asarray(each, np.float64) for each in wanted]
     let: tuple[LetThrough, ...] = ()

@@ -19,6 +19,7 @@ from nkireview.checks.provenance import Provenance
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.checks.stored import Stored, stored_roundings
 from nkireview.diagnosis import Derivation
+from nkireview.diagnosis.pace import nominal
 from nkireview.execute import Execution, OutputValue, Rounding, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
@@ -47,6 +48,8 @@ MUTATED = 2.0
 """Seconds over which mutants are executed once each, for an author's tests."""
 EXECUTIONS = 8.0
 """Times an execution that may be spent on what rounding explains of a right kernel, and of one that is graded."""
+SAMPLES, NOISY = 8, 4.0
+"""Samples of the noise at most, and executions that one takes."""
 RIGHT, GRADED = 0.2, 1.0
 """Seconds that may be spent on it in any case: on a right kernel, and on a wrong one among many."""
 
@@ -412,16 +415,17 @@ class Runs:
         failed = [at for at, verdict in enumerate(verdicts) if not verdict.passed and at not in granted]
         policies = [self.bench.request.policy(at) for at in failed]
         own = any(policy is not None and policy.sets_figures for policy in policies)
-        if not failed or own or not execution.defined or self._returned is not None or self._took > LONG:
+        took = nominal(self.program)
+        if not failed or own or not execution.defined or self._returned is not None or took > LONG:
             return {}
         if any(isinstance(verdicts[at].comparison, ShapeMismatch) for at in failed):
             return {}
         with self.bench.clock("numbers"):
             given = self._given(trial.arguments)
             wanted = [np.asarray(each, np.float64) for each in trial.wanted]
-            found = self._derivation.tolerances(
-                given, wanted, seconds=max(EXECUTIONS * self._took, RIGHT), samples=8
-            )
+            # a verdict must not depend on the machine
+            samples = max(1, min(SAMPLES, int(max(EXECUTIONS * took, RIGHT) / (NOISY * took))))
+            found = self._derivation.tolerances(given, wanted, samples=samples)
             used = {}
             for at in failed:
                 dtype = dtypes.BY_NAME[found[at].dtype]
@@ -470,7 +474,7 @@ class Runs:
         assert trial is not None  # it was executed
         policies = [self.bench.request.policy(at) for at in range(len(self.program.outputs))]
         own = any(policy is not None and policy.sets_figures for policy in policies)
-        least = GRADED if self._many else RIGHT
+        least, took = (GRADED, nominal(self.program)) if self._many else (RIGHT, self._took)
         with self.bench.clock("numbers"):
             return numbers(
                 self.program,
@@ -484,7 +488,8 @@ class Runs:
                 rounded=bool(trial.note),
                 derivation=self._derivation,
                 limits=self.limits if own and not failed and self._took < SHORT else None,
-                seconds=None if failed and not self._many else max(EXECUTIONS * self._took, least),
+                seconds=None if failed and not self._many else max(EXECUTIONS * took, least),
+                repeatable=self._many,
             )
 
     def _roundings(self, at: int) -> Roundings | None:

@@ -18,6 +18,7 @@ from nkireview.diagnosis.alignment import Departure, departure
 from nkireview.diagnosis.costs import Cost, costs, lines
 from nkireview.diagnosis.integers import narrowed
 from nkireview.diagnosis.model import Cause, Diagnosis, LineCost, OutputDiagnosis
+from nkireview.diagnosis.pace import Pace, nominal
 from nkireview.diagnosis.repair import Repair
 from nkireview.diagnosis.shadow import Deviation, Digest, Series, first_deviation, growth
 from nkireview.diagnosis.sizes import typical
@@ -45,8 +46,10 @@ LEAST_SECONDS = 3.0
 """Seconds that it may take in any case."""
 COSTLY, GROSS = 0.1, 0.01
 """Seconds of an execution, and error as a share of the output, from which on both no noise is drawn."""
-SAMPLED = 8
-"""Samples of the noise."""
+SAMPLED, SHARE = 8, 3
+"""Samples of the noise, and the part of the time that they may take."""
+NOISY, WATCHED = 4.0, 2.0
+"""Executions that one with noise takes, and one that is held against the steps of the reference."""
 LINES = 8
 """Lines whose roundings are looked at one by one."""
 FOREIGN = "the Program is right: executed here it gives what the reference gives, unlike the outputs that were given"
@@ -79,6 +82,7 @@ def diagnose(
     seconds: float | None = None,
     derivation: Derivation | None = None,
     rounded: bool = False,
+    repeatable: bool = False,
 ) -> Diagnosis:
     """Hold the outputs of a Program against a reference, and find the cause of what rounding does not explain.
 
@@ -87,11 +91,12 @@ def diagnose(
     steps by which it was computed, or raises ValueError. got: outputs that were computed elsewhere; without them the
     Program is executed. seconds: how long it may take, by default ten times
     one execution and `LEAST_SECONDS` at least. rounded: the reference was not computed in float64 but rounds as float32
-    does, which is allowed for besides. Raise ValueError where outputs and `wanted` differ in number or shape, and where
-    nothing of `wanted` can be compared.
+    does, which is allowed for besides. repeatable: what is tried depends on the Program and `seconds` and not on the
+    machine, which may then take longer. Raise ValueError where outputs and `wanted` differ in number or shape, and
+    where nothing of `wanted` can be compared.
     """
     return _Diagnosis(
-        program, arguments, wanted, reference, observed, got, seconds, derivation, rounded
+        program, arguments, wanted, reference, observed, got, seconds, derivation, rounded, repeatable
     ).made()
 
 
@@ -107,6 +112,7 @@ class _Diagnosis:
         seconds: float | None,
         derivation: Derivation | None,
         rounded: bool,
+        repeatable: bool,
     ) -> None:
         self.started = time.monotonic()
         self.program, self.arguments, self.reference = program, arguments, reference
@@ -128,9 +134,10 @@ class _Diagnosis:
             self._numbers(at, each)
             for at, each in enumerate(self._stored(self.digest) if got is None else got)
         ]
-        self.once = time.monotonic() - before
+        self.once = nominal(program) if repeatable else time.monotonic() - before
         least = LEAST_SECONDS if self.once < COSTLY else 0.0
         self.seconds = max(BUDGET * self.once, least) if seconds is None else seconds
+        self.pace = Pace(self.seconds, self.once, self.started, counted=repeatable)
         self._check()
         self.skipped: list[str] = []
 
@@ -152,7 +159,9 @@ class _Diagnosis:
             tolerances = tuple(self._coarse(at, one) for at, one in enumerate(exact))
             self.skipped.append("what rounding explains, element by element: the difference is far beyond it")
         else:
-            found, before = self.derivation.samples(given, self.seconds / 3, SAMPLED, watch)
+            found, before = self.derivation.samples(
+                given, math.inf if self.pace.counted else self.seconds / SHARE, self._samples(), watch
+            )
             tolerances = self.derivation.combined(given, exact, found, integers.found, before, self.wanted)
         if self.rounded:
             tolerances = tuple(self._loosened(at, each) for at, each in enumerate(tolerances))
@@ -263,9 +272,6 @@ class _Diagnosis:
         own = limits.rtol * np.abs(want) + limits.atol * root_mean_square(want)
         return replace(tolerance, last=tolerance.last + np.where(np.isfinite(own), own, 0.0))
 
-    def _left(self) -> float:
-        return self.seconds - (time.monotonic() - self.started)
-
     def _shadowed(self, exact: Digest, samples: Sequence[Digest]) -> tuple[Deviation | None, list[Series]]:
         """Where the run as stored leaves its shadow, and how the errors of its sums grow."""
         if self.foreign:
@@ -298,10 +304,14 @@ class _Diagnosis:
         chosen.sort(key=lambda line: not (self.derivation.granted.wide & set(line.instructions)))
         found: list[Cost] = []
         allowed = [tolerance.allowed for tolerance in tolerances]
+        last, before = 0.0, time.monotonic()
         for line in chosen[:LINES]:
-            if found and self._left() < 0:
+            now = self.pace.spent
+            last, before = now - before, now
+            if found and self.pace.left < last:
                 self.skipped.append(f"the roundings of {len(chosen) - len(found)} lines, for want of time")
                 break
+            self.pace.ran()
             found += costs(self.program, arguments, exact, allowed, [line])
         return found
 
@@ -374,9 +384,10 @@ class _Diagnosis:
             self._coarse(at, np.zeros_like(want), table().drawn) for at, want in enumerate(self.wanted)
         ]
         for repair in islice(self._repairs(), STORED):
-            if self._left() < 0:
+            if self.pace.left < 0:
                 self.skipped.append("changes of the run as stored, for want of time")
                 return None
+            self.pace.ran()
             given = {**self.arguments, **repair.arguments}
             try:
                 found = execute(repair.program, given, around=repair.around).outputs
@@ -420,10 +431,10 @@ class _Diagnosis:
         """Where the Program leaves its reference."""
         if self.observed is None:
             return None
-        if costly and self._left() < ALIGNED * self.once:
+        if costly and self.pace.left < ALIGNED * self.once:
             self.skipped.append("the steps of the reference, for want of time")
             return None
-        end = time.monotonic() + max(self._left(), self.seconds * RESERVED)
+        end = self.pace.spent + max(self.pace.left, self.seconds * RESERVED)
         try:
             observed = self.observed()
         except ValueError as error:
@@ -443,13 +454,24 @@ class _Diagnosis:
             observed,
             wrong,
             rounded=self.rounded,
-            more=lambda: time.monotonic() < end,
+            more=lambda: self._more(end),
         )
+
+    def _more(self, end: float) -> bool:
+        """True where there is time for another run that is watched."""
+        self.pace.ran(WATCHED)
+        return self.pace.spent < end
+
+    def _samples(self) -> int:
+        """How many samples of the noise are drawn at most."""
+        if not self.pace.counted:
+            return SAMPLED
+        return max(1, min(SAMPLED, int(self.seconds / SHARE / (NOISY * self.once))))
 
     def _repair(self, tolerances: Sequence[Tolerance]) -> Repair | None:
         """The first change that makes it right; of those that are hard to tell apart the one that leaves least."""
         reserved = 0.0 if self.observed is None else self.seconds * RESERVED
-        before = last = time.monotonic()
+        before = last = self.pace.spent
         best: tuple[float, Repair] | None = None
         beside = 0
         for tried, repair in enumerate(self._repairs()):
@@ -460,9 +482,10 @@ class _Diagnosis:
                 continue
             now = time.monotonic()
             last, before = now - before, now
-            if tried and self._left() - reserved < last:
+            if tried and self.pace.left - reserved < last:
                 self.skipped.append(f"repairs after the first {tried}, for want of time")
                 break
+            self.pace.ran()
             try:
                 left = self._repaired(repair, tolerances)
             except MEANINGLESS as error:
@@ -484,7 +507,7 @@ class _Diagnosis:
                 yield naming.not_finite(self.program, instruction, value, largest)
                 break
         if self.reference is not None:
-            if self._left() < 0:
+            if self.pace.left < 0:
                 self.skipped.append("experiments on the reference, for want of time")
                 return
             yield from islice(self._explanations(exact, FEW_TRIES if costly else TRIES), 1)
@@ -547,7 +570,7 @@ class _Diagnosis:
         have, want = self.got[at], self.wanted[at]
         index = tuple(int(axis) for axis in np.unravel_index(used.place, have.shape)) if have.ndim else ()
         shown: tuple[Pattern, ...] = ()
-        if used.over and not (known and self._left() < 0):
+        if used.over and not (known and self.pace.left < 0):
             shown = patterns(have, want, tolerance.allowed)
         return OutputDiagnosis(
             name=self.program.outputs[at].name,

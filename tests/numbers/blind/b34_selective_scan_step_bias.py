@@ -17,7 +17,7 @@ import numpy as np
 PAIR = {
     "id": "b34",
     "cause": "bias-after-activation",
-    "also": ("bias-outside-softplus", "operations-swapped", "wrong-order"),
+    "also": ("bias-outside-softplus", "operations-swapped", "wrong-order", "step-order"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 256, 4), (200, 320, 3), (96, 300, 6)),
 }

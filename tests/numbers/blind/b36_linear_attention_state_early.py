@@ -14,7 +14,12 @@ import numpy as np
 PAIR = {
     "id": "b36",
     "cause": "state-updated-before-read",
-    "also": ("state-includes-current-chunk", "own-chunk-counted-twice", "inter-chunk-not-exclusive"),
+    "also": (
+        "state-includes-current-chunk",
+        "own-chunk-counted-twice",
+        "inter-chunk-not-exclusive",
+        "read-after-update",
+    ),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((256, 64, 64), (128, 32, 96), (300, 48, 64)),
 }

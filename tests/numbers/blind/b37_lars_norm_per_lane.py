@@ -14,7 +14,12 @@ import numpy as np
 PAIR = {
     "id": "b37",
     "cause": "norm-per-partition-not-global",
-    "also": ("cross-partition-sum-missing", "norm-over-wrong-axes", "reduction-over-free-axis-only"),
+    "also": (
+        "cross-partition-sum-missing",
+        "norm-over-wrong-axes",
+        "reduction-over-free-axis-only",
+        "reduction-axis",
+    ),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((256, 512), (128, 96), (200, 300)),
 }

@@ -15,7 +15,12 @@ import numpy as np
 PAIR = {
     "id": "b39",
     "cause": "int32-arithmetic-in-fp32",
-    "also": ("integer-beyond-2-24", "timestamp-rounded-to-fp32", "int32-through-float32"),
+    "also": (
+        "integer-beyond-2-24",
+        "timestamp-rounded-to-fp32",
+        "int32-through-float32",
+        "integers-beyond-float32",
+    ),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 128, 64), (64, 384, 32), (200, 300, 48)),
 }

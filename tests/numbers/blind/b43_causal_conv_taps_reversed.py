@@ -15,7 +15,7 @@ import numpy as np
 PAIR = {
     "id": "b43",
     "cause": "conv-taps-reversed",
-    "also": ("kernel-flipped", "convolution-for-correlation"),
+    "also": ("kernel-flipped", "convolution-for-correlation", "operand-transposed"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 256), (256, 384), (200, 300)),  # channels, steps
 }

@@ -301,11 +301,13 @@ class _Alignment:
 
 
 def _gained(after: Mapping[int, Sight], before: Mapping[int, Sight], change: _Change) -> int:
-    """Writes that are now the reference's and no copies of what was put there."""
-    number = -1 if change.figure is None else change.figure.number
+    """Writes that are now the reference's and no copies of what was put there, or of what is read beside it."""
+    own = set() if change.figure is None else {change.figure.number}
+    if change.operand:
+        own |= change.edge.sources
     put = () if change.operand else change.given
     return sum(
-        sight.kind == "known" and sight.figure != number and before[index].kind != "known"
+        sight.kind == "known" and sight.figure not in own and before[index].kind != "known"
         for index, sight in after.items()
         if index in before and index not in put
     )

@@ -89,6 +89,9 @@ class Edge:
             for index in self.line.instructions
             if name in self.read.sizes.get(index, {})
         }
+        placed = self._placed_operand(name, figure, figures, sizes)
+        if placed is not None:
+            yield placed
         for cut in blocks(figure.values, *sizes[self.example]):
             given = {index: cut[at % len(cut)] for at, index in enumerate(sizes)}
             sights = (self.read.found[index][name] for index in given)
@@ -102,6 +105,19 @@ class Edge:
             )
             if all(values.shape == sizes[index] for index, values in given.items()) and not all(known):
                 yield given
+
+    def _placed_operand(
+        self, name: str, figure: Figure, figures: Figures, sizes: Mapping[int, tuple[int, int]]
+    ) -> dict[int, Float64] | None:
+        """The elements of another figure of the same shape where those lie that are read."""
+        found = {}
+        for index, size in sizes.items():
+            sight = self.read.found[index][name]
+            at = figures.position(sight, size[1], figure, size) if sight.figure != figure.number else None
+            if at is None:
+                return None
+            found[index] = figure.values.reshape(-1)[at]
+        return found
 
     def _placed(self, figure: Figure, figures: Figures) -> dict[int, Float64] | None:
         """By where the elements lie that the instructions read."""

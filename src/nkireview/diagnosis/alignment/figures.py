@@ -291,7 +291,7 @@ def blocks(values: Float64, rows: int, columns: int) -> Iterator[list[Float64]]:
     if values.ndim == 1 and rows > 1:
         shown.append(np.broadcast_to(values, (rows, len(values))))
     for whole in shown:
-        if whole.shape[1] % columns or whole.shape[0] < rows:
+        if whole.shape[1] < columns or whole.shape[0] < rows:
             continue
         down = range(0, whole.shape[0], rows)
         beside = range(0, whole.shape[1], columns)
