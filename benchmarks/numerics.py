@@ -1,6 +1,6 @@
 """How long a diagnosis takes: executions of the kernel that it costs to say rounding, a lost tile, a low-precision sum.
 
-    python benchmarks/numerics.py              # 2048 x 2048 x 2048
+    NUMPY_MADVISE_HUGEPAGE=0 python benchmarks/numerics.py    # 2048 x 2048 x 2048, as the command line runs it
     python benchmarks/numerics.py --size 1024 --runs 3
 
 Prints, for each kernel, the median of one execution and of one diagnosis in the same run, and their ratio. BLAS runs on

@@ -67,7 +67,7 @@ class Problem:
         return {repair.cause for repair in self.hits()}
 
     def explanations(self) -> list[Explanation]:
-        return list(flows.explanations(self.program, self.arguments, self.run(), self.reference))
+        return list(flows.explanations(self.program, self.arguments, self.run(), self.wanted, self.reference))
 
 
 def same(mine: Sequence[Array], other: Sequence[Array]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import nkireview
 
@@ -14,3 +15,4 @@ def main() -> None:
 
     Exit codes: 0 acceptable; 1 a blocker was found; 2 the kernel could not be judged.
     """
+    threadpool_limits(1)  # its idle threads spin, and take the cores of our children

@@ -304,11 +304,12 @@ class _Diagnosis:
         chosen.sort(key=lambda line: not (self.derivation.granted.wide & set(line.instructions)))
         found: list[Cost] = []
         allowed = [tolerance.allowed for tolerance in tolerances]
-        last, before = 0.0, time.monotonic()
+        last, before = 0.0, self.pace.spent
         for line in chosen[:LINES]:
             now = self.pace.spent
             last, before = now - before, now
-            if found and self.pace.left < last:
+            explained = self.once >= COSTLY and any(cost.share > 1 for cost in found)
+            if explained or (found and self.pace.left < last):
                 self.skipped.append(f"the roundings of {len(chosen) - len(found)} lines, for want of time")
                 break
             self.pace.ran()
@@ -514,7 +515,10 @@ class _Diagnosis:
 
     def _explanations(self, exact: Sequence[Float64], tries: int) -> Iterator[Cause]:
         assert self.reference is not None
-        for found in flows.explanations(self.program, self.arguments, exact, self.reference, tries=tries):
+        found_by = flows.explanations(
+            self.program, self.arguments, exact, self.wanted, self.reference, tries=tries
+        )
+        for found in found_by:
             yield Cause(found.cause, found.sentence, "", "reference")
 
     def _repairs(self) -> Iterator[Repair]:

@@ -55,16 +55,18 @@ def explanations(
     program: Program,
     given: Mapping[int, Array],
     base: Sequence[Array],
+    wanted: Sequence[Array],
     reference: Reference,
     tries: int = parts.TRIES,
 ) -> Iterator[Explanation]:
     """What holds of a Program whose unrounded outputs `base` are not those of its reference, by experiments on that.
 
-    given: the arguments by parameter buffer; reference: outputs from the arrays of all parameters, in their order.
+    given: the arguments by parameter buffer; reference: outputs from the arrays of all parameters, in their order;
+    wanted: those of the arguments.
     tries: how often the reference may be called for parts of inputs. An experiment that it refuses with one of
     `explaining.REFUSALS` does not hold.
     """
-    case = Case.of(program, given, base, reference)
+    case = Case.of(program, given, base, wanted, reference)
     if case.right:
         return
     yield from results.constant(case, ROWS)
