@@ -103,7 +103,7 @@ def test_a_sentence_says_what_is_read_and_what_the_reference_has() -> None:
         "k_t[64:128, 0:128] the output is right, once the same is done for nc_matmul (b23_grouped_query_heads.py:54)"
     )
     found, _ = departed("b28", "float32", 0)
-    assert found is not None and "reads 0.125 times its subtract (line 127)" in found.sentence
+    assert found is not None and "reads 0.015625 times its matmul (line 125)" in found.sentence
 
 
 def test_a_diagnosis_tells_of_it() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 PAIR = {
     "id": "b51",
     "cause": "exp2-scale-with-exp",
-    "also": ("log2e-in-scale", "wrong-softmax-base", "wrong-softmax-temperature"),
+    "also": ("log2e-in-scale", "wrong-softmax-base", "wrong-softmax-temperature", "log-base"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 128, 64), (256, 192, 32), (200, 300, 48)),  # queries, keys, head width
 }

@@ -14,7 +14,7 @@ import numpy as np
 PAIR = {
     "id": "b52",
     "cause": "statistics-before-residual",
-    "also": ("norm-statistics-of-wrong-tensor", "residual-missing-from-statistics"),
+    "also": ("norm-statistics-of-wrong-tensor", "residual-missing-from-statistics", "term-order"),
     "dtypes": ("float32", "bfloat16", "float16"),
     "shapes": ((128, 256), (256, 192), (300, 500)),  # tokens, width
 }

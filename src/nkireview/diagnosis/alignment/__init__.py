@@ -279,7 +279,7 @@ class _Alignment:
         text = self._lines.text(edge.example)
         of = f" in {len(change.given)} of {count} instructions" if len(change.given) < count else ""
         if change.figure is None:
-            like = self._figures[edge.seen[next(iter(change.given))].figure].observation
+            like = self._figures[edge.partly(next(iter(change.given))).figure].observation
             more = f"{text} writes{of} more than a step of the reference has"
             return f"{more}: with zeros for what {quoted(like)} has not in its place"
         start = edge

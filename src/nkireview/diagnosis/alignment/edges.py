@@ -52,14 +52,18 @@ class Edge:
         own = {sight.figure for sight in self.read.found[self.example].values() if sight.figure >= 0}
         return own if self.start is None else own | self.start.sources
 
+    def partly(self, index: int) -> Sight:
+        """What an instruction writes, some of which is a figure's, or a figure's times a number."""
+        return self.read.partly.get(index, self.seen[index])
+
     def without_others(self, figures: Figures) -> dict[int, Float64] | None:
         """The values with zeros where they are none of the figure that the others are of."""
         found = {}
         for index in self.wrong:
-            sight, values = self.seen[index], self.read.written[index]
+            sight, values = self.partly(index), self.read.written[index]
             if sight.kind == "part":
                 figure, place = figures[sight.figure], sight.place
-                has = figure.has(values) if place is None else figure.agrees(values, place)
+                has = figure.has(values) if place is None else figure.agrees(values / sight.factor, place)
                 if (values[~has] != 0).any():
                     found[index] = np.where(has, values, 0.0)
         return found or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
@@ -21,8 +21,8 @@ FEW = 4
 """Sizes that a tile or a figure must have to say anything."""
 KNOWN, PART = 0.97, 0.3
 """Share of a tile's picks that a figure must have for the tile to be of it, and for some of the tile to be."""
-SCALED = 1e-9
-"""Relative difference of the ratios of a tile's elements to a figure's that are one number."""
+SCALED, MOSTLY = 1e-9, 0.9
+"""Relative difference of a tile's elements from a figure's times a number, and the share of them that must be so."""
 COLUMNS = 4
 """Columns of a tile that are looked at one by one."""
 PLACES, ANCHORS = 256, 3
@@ -116,10 +116,11 @@ class Figure:
                 at = first[:, None] + (rows * row + columns * column)
                 inside = (at >= 0) & (at < self._flat.size)
                 same = inside & self._same(wanted, self._flat[np.where(inside, at, 0)])
-                shares = same.mean(axis=1)
-                most = int(shares.argmax())
-                if shares[most] > best[1]:
-                    best = Place(int(first[most]), row, column), float(shares[most])
+                counts = np.count_nonzero(same, axis=1)
+                most = int(counts.argmax())
+                share = float(counts[most]) / len(wanted)
+                if share > best[1]:
+                    best = Place(int(first[most]), row, column), share
                 if best[1] >= KNOWN:
                     return best
         return best
@@ -169,6 +170,7 @@ class Figures:
         every = (Figure(number, each, tolerance) for number, each in _distinct(observed))
         self.all = tuple(figure for figure in every if figure.telling)
         self._by_number = {figure.number: figure for figure in self.all}
+        self._met: dict[tuple[tuple[int, ...], bytes], Sight] = {}
 
     def __getitem__(self, number: int) -> Figure:
         return self._by_number[number]
@@ -178,8 +180,14 @@ class Figures:
         return self._by_number.get(number)
 
     def seen(self, tile: Float64) -> Sight:
-        """What a tile [rows, columns] is."""
+        """What a tile [rows, columns] is; tiles of the same picks are the same."""
         every = tile[np.ix_(_spread(tile.shape[0]), _spread(tile.shape[1]))].reshape(-1)
+        key = tile.shape, every.tobytes()
+        if key not in self._met:
+            self._met[key] = self._look(tile, every)
+        return self._met[key]
+
+    def _look(self, tile: Float64, every: Float64) -> Sight:
         picks = every[np.isfinite(every) & (every != 0)]
         if not various(picks):
             return NEUTRAL
@@ -216,7 +224,7 @@ class Figures:
         return whole
 
     def scaled(self, tile: Float64, reads: Iterable[tuple[Sight, int]]) -> Sight | None:
-        """What a tile is where all of it is a figure times one number, in the place of what was read for it.
+        """What a tile is where most of it is a figure times one number, in the place of what was read for it.
 
         reads: what tiles are, and their columns.
         """
@@ -226,10 +234,16 @@ class Figures:
                 if at is None:
                     continue
                 like = figure.values.reshape(-1)[at]
-                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                    ratio = (tile / like)[(like != 0) & np.isfinite(like)]
-                if ratio.size >= FEW and (np.abs(ratio - ratio[0]) <= SCALED * abs(ratio[0])).all():
-                    return Sight("known", figure.number, _place(at), float(ratio[0]))
+                some = (like != 0) & np.isfinite(like)
+                with np.errstate(over="ignore"):
+                    ratio = tile[some] / like[some]
+                if ratio.size < FEW:
+                    continue
+                factor = float(np.median(ratio))
+                same = np.where(some, np.abs(tile - factor * like) <= SCALED * np.abs(tile), tile == like)
+                if factor and same.mean() >= MOSTLY:
+                    kind: Literal["known", "part"] = "known" if same.all() else "part"
+                    return Sight(kind, figure.number, _place(at), factor)
         return None
 
     def position(
@@ -301,6 +315,7 @@ def blocks(values: Float64, rows: int, columns: int) -> Iterator[list[Float64]]:
             yield [cut[r, c] for c in beside for r in down]
 
 
+@cache
 def _spread(length: int) -> NDArray[np.int64]:
     """At most `PICKS` places, the first and the last among them."""
     return np.unique(np.linspace(0, length - 1, min(length, PICKS)).round().astype(np.int64))

@@ -46,7 +46,7 @@ class Read(Acting):
     """Keeps what some instructions read and write, by instruction; operands by name.
 
     found: what the tiles are that are read; sizes: their rows and columns. written: values [rows, columns] of dst.
-    scaled: what is written where it is a figure times a number.
+    scaled, partly: what is written where it, or most of it, is a figure times a number.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Read(Acting):
         self.sizes: dict[int, dict[str, tuple[int, int]]] = {}
         self.written: dict[int, Float64] = {}
         self.scaled: dict[int, Sight] = {}
+        self.partly: dict[int, Sight] = {}
 
     def act(self, step: Step, core: Core, index: int, operands: Operands) -> None:
         """See `Acting`."""
@@ -89,7 +90,8 @@ class Read(Acting):
             off = self._seen.get(index, NEUTRAL).kind == "off"
             scaled = self._figures.scaled(made, reads) if off else None
             if scaled is not None:
-                self._held[key] = self.scaled[index] = scaled
+                self._held[key] = scaled
+                (self.scaled if scaled.kind == "known" else self.partly)[index] = scaled
         return None
 
     def _tile(self, tile: Operand, made: Float64) -> Sight:
