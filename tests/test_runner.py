@@ -425,7 +425,7 @@ def test_the_environment_is_ours(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     allowed = {
         *("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH", "HOME", "TMPDIR"),
         *("PYTHONHASHSEED", "PYTHONUTF8", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
-        *("VECLIB_MAXIMUM_THREADS", "LC_CTYPE"),
+        *("VECLIB_MAXIMUM_THREADS", "LC_CTYPE", "NUMPY_MADVISE_HUGEPAGE"),
     }
     assert set(environ) <= allowed
     assert environ["HOME"] == environ["TMPDIR"] == outcome.header["cwd"]
