@@ -481,7 +481,7 @@ class _Diagnosis:
                 if beside > BESIDE or best[1].cause not in TOLD_APART:
                     break
                 continue
-            now = time.monotonic()
+            now = self.pace.spent
             last, before = now - before, now
             if tried and self.pace.left - reserved < last:
                 self.skipped.append(f"repairs after the first {tried}, for want of time")

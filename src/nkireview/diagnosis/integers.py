@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nkireview.diagnosis.algebra.hooks import Running, run_with
-from nkireview.execute import Core, Operands, Step, execute
+from nkireview.diagnosis.algebra.hooks import Running, plainly, run_with
+from nkireview.execute import Around, Core, Operands, Step, execute
 from nkireview.isa import dtypes
 from nkireview.program.interning import by_opcode
 from nkireview.program.program import Program
@@ -18,8 +19,6 @@ from nkireview.program.program import Program
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 
-EXACT = 2.0**24
-"""The integer up to which float32 holds every one."""
 COMPUTING = frozenset(
     {"tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "activation", "tensor_reduce"}
 )
@@ -37,18 +36,29 @@ class Narrowed:
 
     def __call__(self, step: Step, core: Core, index: int, operands: Operands) -> None:
         """Run an instruction."""
-        for name, slot in step.slots.items() if step.row.name in COMPUTING else ():
-            tile = operands[slot]
-            if tile is None or not tile.plain or tile.form.kind.kind != "int" or not tile.defined:
-                continue
-            if all(slot != read for read, _ in step.reads):
-                continue
-            values = np.asarray(dtypes.to_compute(tile.read(), tile.form.kind, np.float64))
+        around: Around = plainly
+        for name, values in _integers(step, operands) if step.row.name in COMPUTING else ():
             narrow = values.astype(np.float32).astype(np.float64)
             if (narrow != values).any():
-                self.found[index] = float(np.abs(values).max())
-                return run_with(Running(step, core, operands), index, name, narrow)
-        return step.run(core, index, operands)
+                largest = float(np.abs(values).max())
+                self.found[index] = max(largest, self.found.get(index, 0.0))
+                around = partial(_with, name, narrow, around)
+        around(step, core, index, operands)
+
+
+def _integers(step: Step, operands: Operands) -> Iterator[tuple[str, Float64]]:
+    """The tiles of integers that an instruction reads."""
+    read = {slot for slot, _ in step.reads}
+    for name, slot in step.slots.items():
+        tile = operands[slot] if slot in read else None
+        if tile is not None and tile.plain and tile.defined and tile.form.kind.kind == "int":
+            yield name, np.asarray(dtypes.to_compute(tile.read(), tile.form.kind, np.float64))
+
+
+def _with(
+    name: str, values: Float64, then: Around, step: Step, core: Core, index: int, operands: Operands
+) -> None:
+    run_with(Running(step, core, operands), index, name, values, then)
 
 
 def narrowed(program: Program, arguments: Mapping[int, Array]) -> tuple[dict[int, float], Sequence[Float64]]:
