@@ -74,7 +74,7 @@ def test_a_repeatable_diagnosis_tries_the_same_on_a_slow_machine(monkeypatch: py
     assert first.skipped == again.skipped and any("repairs after the first" in each for each in first.skipped)
     assert [each.use for each in first.outputs] == [each.use for each in again.outputs]
     hurried = diagnose(kernel.program(), kernel.arguments, wanted, seconds=seconds)
-    assert hurried.skipped[0] == "repairs after the first 1, for want of time"
+    assert "repairs after the first 1, for want of time" in hurried.skipped
 
 
 # Integers
