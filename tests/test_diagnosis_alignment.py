@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,8 +21,10 @@ from nkireview.arguments import Callee, Drawn
 from nkireview.diagnosis import Derivation, diagnose
 from nkireview.diagnosis.alignment import Departure, departure
 from nkireview.diagnosis.alignment.figures import Figures, Place, Sight, blocks
+from nkireview.diagnosis.model import Evidence
 from nkireview.numerics.inputs import Spec, default_distribution
 from nkireview.observed import Observation
+from nkireview.report.numbers import EVIDENCE
 from nkireview.runner import ForkServer, Limits
 
 LINES = {
@@ -74,8 +77,11 @@ def departed(name: str, dtype: str, shape: int, twin: str = "defective") -> tupl
     return found, Path(of.module.__file__).read_text(encoding="utf-8").splitlines()[line - 1].strip()
 
 
-@pytest.mark.parametrize("name", LINES)
-@pytest.mark.parametrize(("dtype", "shape"), [("float32", 0), ("bfloat16", 2)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape"),
+    [(name, "float32", 0) for name in LINES]
+    + [(name, "bfloat16", 2) for name in ("n06", "n07", "b04", "b08", "b27")],
+)
 def test_the_line_at_fault_is_found_and_proven(name: str, dtype: str, shape: int) -> None:
     found, text = departed(name, dtype, shape)
     assert found is not None and found.proven, found
@@ -99,11 +105,12 @@ def test_a_sentence_says_what_is_read_and_what_the_reference_has() -> None:
     assert found is not None
     assert found.sentence == (
         "nc_matmul (b23_grouped_query_heads.py:35) reads q_t[64:128, 0:128] and k_t[64:128, 0:128]: with "
-        "[0:1, 0:64, 0:128] of what it takes (line 83) `logits = query.transpose(0, 2, 1) @ key / np.sqrt(size)` for "
-        "k_t[64:128, 0:128] the output is right, once the same is done for nc_matmul (b23_grouped_query_heads.py:54)"
+        "[0:1, 0:64, 0:128] of what the reference takes (line 83) `logits = query.transpose(0, 2, 1) @ key / "
+        "np.sqrt(size)` for k_t[64:128, 0:128] the output is right, once the same is done for nc_matmul "
+        "(b23_grouped_query_heads.py:54)"
     )
     found, _ = departed("b28", "float32", 0)
-    assert found is not None and "reads 0.015625 times its matmul (line 125)" in found.sentence
+    assert found is not None and "reads 0.015625 times the reference's matmul (line 125)" in found.sentence
 
 
 def test_a_diagnosis_tells_of_it() -> None:
@@ -111,7 +118,7 @@ def test_a_diagnosis_tells_of_it() -> None:
     found = diagnose(asked.program, asked.arguments, asked.wanted, observed=asked.observed, seconds=60)
     (cause,) = found.causes
     assert (cause.name, cause.evidence) == ("step-differs", "alignment")
-    assert cause.line.endswith(":47") and "with its divide (line 79)" in cause.sentence
+    assert cause.line.endswith(":47") and "with the reference's divide (line 79)" in cause.sentence
 
     def fails() -> list[Observation]:
         raise ValueError("reference r.py:f: it cannot be watched")
@@ -119,6 +126,10 @@ def test_a_diagnosis_tells_of_it() -> None:
     without = diagnose(asked.program, asked.arguments, asked.wanted, observed=fails, seconds=60)
     assert without.causes == () and without.verdict == "defect"
     assert without.skipped[-1] == "the steps of the reference: reference r.py:f: it cannot be watched"
+
+
+def test_what_shows_a_cause_has_words() -> None:
+    assert set(EVIDENCE) == set(get_args(Evidence))
 
 
 # Figures

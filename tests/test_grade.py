@@ -144,7 +144,7 @@ def test_every_misbehaviour_is_one_record(task: Path, submissions: Path, seed: P
     outputs = []
     for jobs in (1, 3):
         out = tmp_path / f"jobs{jobs}.jsonl"
-        done = run(task, submissions, "--jobs", jobs, "--budget", "1s", "--seed-file", seed, "--out", out)
+        done = run(task, submissions, "--jobs", jobs, "--budget", "2s", "--seed-file", seed, "--out", out)
         assert done.returncode == 0, done.stderr
         outputs.append(out.read_bytes())
         assert not Path(f"{out}.partial").exists()
@@ -160,8 +160,8 @@ def test_every_misbehaviour_is_one_record(task: Path, submissions: Path, seed: P
     assert not [name for name, each in found.items() if each["status"] == "not reviewed"]
     told = {name: messages(each)[0] for name, each in found.items() if messages(each)}
     start = "tracing the kernel: "
-    assert told["spins"] == ("NKR005", f"{start}used more than 1 s of processor time")
-    assert told["sleeps"] == ("NKR005", f"{start}ran longer than 3 s")
+    assert told["spins"] == ("NKR005", f"{start}used more than 2 s of processor time")
+    assert told["sleeps"] == ("NKR005", f"{start}ran longer than 6 s")
     assert told["allocates"] == ("NKR005", f"{start}used more than 1.0 GiB of memory")
     assert told["exits"] == ("NKR005", f"{start}called exit with code 0 before returning a result")
     assert told["kills_itself"] == ("NKR005", f"{start}killed by signal 9 (SIGKILL)")
@@ -254,7 +254,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     write(submissions, "wrong", WRONG)
     for number in range(4):
         write(submissions, f"right{number}", f"{RIGHT}# {number}\n")
-    given = ("--jobs", 2, "--budget", "4s", "--seed-file", seed)
+    given = ("--jobs", 2, "--budget", "2s", "--seed-file", seed)
     whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
     assert run(task, submissions, *given, "--out", whole).returncode == 0
     journal = Path(f"{broken}.partial")

@@ -50,7 +50,7 @@ EXECUTIONS = 8.0
 """Times an execution that may be spent on what rounding explains of a right kernel, and of one that is graded."""
 SAMPLES, NOISY = 8, 4.0
 """Samples of the noise at most, and executions that one takes."""
-RIGHT, GRADED = 0.2, 1.0
+RIGHT, GRADED = 0.2, 0.5
 """Seconds that may be spent on it in any case: on a right kernel, and on a wrong one among many."""
 
 

@@ -17,6 +17,7 @@ EVIDENCE = {
     "reference": "the reference, changed in the same way, gives what the kernel gives",
     "pattern": "the pattern of the wrong elements",
     "instability": "how far this line enlarges errors, measured without rounding",
+    "alignment": "what the lines of the kernel read and write, held against the steps of the reference",
 }
 """What shows a cause, by the kind of evidence."""
 MOST_RECORDS = 24

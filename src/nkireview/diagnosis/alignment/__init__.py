@@ -19,17 +19,9 @@ from nkireview.checks.dataflow import flow_of
 from nkireview.diagnosis.algebra.hooks import plainly
 from nkireview.diagnosis.alignment.edges import Edge, Finding
 from nkireview.diagnosis.alignment.figures import Figure, Figures, Float64, Sight
+from nkireview.diagnosis.alignment.graph import arranged, below, beside, counterpart
 from nkireview.diagnosis.alignment.loops import together
-from nkireview.diagnosis.alignment.telling import (
-    arranged,
-    below,
-    beside,
-    counterpart,
-    operand,
-    part,
-    quoted,
-    reads,
-)
+from nkireview.diagnosis.alignment.telling import part, quoted, reads, replaced
 from nkireview.diagnosis.alignment.watching import Given, Put, Read, Written
 from nkireview.diagnosis.flows.lines import Lines
 from nkireview.diagnosis.tolerance import Derivation
@@ -287,7 +279,7 @@ class _Alignment:
             start = start.start
         by = "" if start is edge else f", by {self._lines.text(start.example)}"
         if change.operand:
-            mine = operand(edge, change.operand, self._figures, self._derivation.program)
+            mine = replaced(edge, change.operand, self._figures, self._derivation.program)
             read = edge.read.found[edge.example][change.operand]
             other = part(change.figure, change.given[edge.example], read, self._derivation.program)
             return f"{text} reads {self._reads(edge)}: with {other} for {mine}"

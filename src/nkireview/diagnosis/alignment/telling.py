@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from nkireview.diagnosis.alignment.edges import Edge
 from nkireview.diagnosis.alignment.figures import Figure, Figures, Float64, Place, Sight
-from nkireview.observed import RESULT, VIEW, Observation
+from nkireview.observed import VIEW, Observation
 from nkireview.program.program import Program
-
-MOVED = frozenset(
-    {VIEW, "concatenate", "stack", "split", "repeat", "tile", "broadcast_to", "pad", "roll", "flip"}
-    | {"swapaxes", "transpose", "reshape", "moveaxis", "take", "take_along_axis"}
-)
-"""Operations of NumPy that only move values."""
 
 
 def reads(edge: Edge, figures: Figures, program: Program) -> str:
@@ -32,9 +25,16 @@ def reads(edge: Edge, figures: Figures, program: Program) -> str:
 def operand(edge: Edge, name: str, figures: Figures, program: Program) -> str:
     """What an edge reads as one operand."""
     sight = edge.read.found[edge.example][name]
+    return _named(figures[sight.figure], sight, edge.read.sizes[edge.example][name], program)
+
+
+def replaced(edge: Edge, name: str, figures: Figures, program: Program) -> str:
+    """The same where it was named before."""
+    sight = edge.read.found[edge.example][name]
     if sight.figure < 0:
         return f"what it reads as {name}"
-    return _named(figures[sight.figure], sight, edge.read.sizes[edge.example][name], program)
+    figure = figures[sight.figure]
+    return operand(edge, name, figures, program) if figure.given else f"the {figure.observation.name}"
 
 
 def part(figure: Figure, values: Float64, beside: Sight, program: Program) -> str:
@@ -50,68 +50,19 @@ def part(figure: Figure, values: Float64, beside: Sight, program: Program) -> st
 
 
 def step(observation: Observation) -> str:
-    """``its exp (line 12)``."""
-    if observation.name == RESULT:
-        return "the reference's result"
+    """``the reference's exp (line 12)``."""
     return _called(observation) + (f" (line {observation.line})" if observation.line else "")
 
 
 def quoted(observation: Observation) -> str:
     """A step with the text of its line."""
-    if observation.name == RESULT or not observation.text:
+    if not observation.text:
         return step(observation)
     return f"{_called(observation)} (line {observation.line}: `{observation.text}`)"
 
 
 def _called(observation: Observation) -> str:
-    return "what it takes" if observation.name == VIEW else f"its {observation.name}"
-
-
-def counterpart(observed: Sequence[Observation], figures: Collection[int]) -> Observation | None:
-    """The reference's first step of all of those figures, but for how they are arranged."""
-    wanted = set(figures)
-    for each in observed:
-        if each.name not in MOVED and each.name != RESULT and wanted <= _sources(observed, each):
-            return each
-    return None
-
-
-def below(observed: Sequence[Observation], figures: Collection[int]) -> set[int]:
-    """The observations that are made of some of those, and themselves."""
-    found, size = set(figures), -1
-    while len(found) > size:  # what a loop carries is read before it is made
-        size = len(found)
-        found.update(number for number, each in enumerate(observed) if found.intersection(each.reads))
-    return found
-
-
-def arranged(observed: Sequence[Observation], figure: int) -> set[int]:
-    """The observations that have values of one, and of nothing else, in other order."""
-    found = {figure}
-    for number, each in enumerate(observed):
-        if each.name in MOVED and each.reads and found.issuperset(each.reads):
-            found.add(number)
-    return found
-
-
-def beside(observed: Sequence[Observation], figure: int) -> list[int]:
-    """The observations that one reads, and those that read it."""
-    below = [number for number, each in enumerate(observed) if figure in each.reads]
-    return [*below, *observed[figure].reads]
-
-
-def _sources(observed: Sequence[Observation], observation: Observation) -> set[int]:
-    found: set[int] = set()
-    left, seen = list(observation.reads), set(observation.reads)
-    while left:
-        number = left.pop()
-        if observed[number].name not in MOVED:
-            found.add(number)
-            continue
-        new = set(observed[number].reads) - seen
-        seen |= new
-        left += new
-    return found
+    return "what the reference takes" if observation.name == VIEW else f"the reference's {observation.name}"
 
 
 def _named(figure: Figure, sight: Sight, shape: tuple[int, int], program: Program) -> str:
@@ -121,8 +72,10 @@ def _named(figure: Figure, sight: Sight, shape: tuple[int, int], program: Progra
     part = "" if sight.place is None else region(sight.place, shape, figure.values.shape)
     name = step(figure.observation)
     if figure.given:
-        paths = [path for path, _ in program.parameter_buffers]
-        name = paths[figure.number] if figure.number < len(paths) else f"argument {figure.number}"
+        name = f"argument {figure.number} of the reference"
+        for number, (path, buffer) in enumerate(program.parameter_buffers):
+            if number == figure.number and program.buffer(buffer).shape == figure.values.shape:
+                name = path
     elif part and sight.place is not None and shape[0] * shape[1] != figure.values.size:
         return f"{times}{part} of {name}"
     return f"{times}{name}{part if figure.given else ''}"
