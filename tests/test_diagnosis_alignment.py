@@ -201,6 +201,9 @@ def softmax(x):
     weights = np.exp(x - x.max(axis=1, keepdims=True))
     return weights / weights.sum(axis=1, keepdims=True)
 
+def coloured(x):
+    return x + 1  # \x1b[31mred
+
 def stubborn(x):
     if type(x) is not np.ndarray:
         raise TypeError("expected an array and nothing else")
@@ -235,6 +238,15 @@ def test_the_steps_of_a_reference_come_from_its_own_process(answers: Answers) ->
     assert found[4].text == "return weights / weights.sum(axis=1, keepdims=True)"
 
 
+@pytest.mark.parametrize("answers", ["coloured"], indirect=True)
+def test_what_a_terminal_would_obey_is_left_out(answers: Answers) -> None:
+    trial = answers.trial(0, AS_DRAWN)
+    assert trial is not None
+    steps = answers.observed(trial)
+    assert steps is not None
+    assert steps()[1].text == "return x + 1  # [31mred"
+
+
 @pytest.mark.parametrize("answers", ["stubborn"], indirect=True)
 def test_a_reference_that_refuses_to_be_watched_says_so(answers: Answers) -> None:
     trial = answers.trial(0, AS_DRAWN)
@@ -243,6 +255,6 @@ def test_a_reference_that_refuses_to_be_watched_says_so(answers: Answers) -> Non
     assert steps is not None
     with pytest.raises(
         ValueError,
-        match=r"^reference reference.py:stubborn: TypeError: expected an array and nothing else \(reference.py:10\)$",
+        match=r"^reference reference.py:stubborn: TypeError: expected an array and nothing else \(reference.py:13\)$",
     ):
         steps()

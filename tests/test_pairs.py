@@ -87,7 +87,9 @@ def judged(server: ForkServer, pair: Pair, kernel: str, target: str) -> ReviewRe
         lnc=pair.lnc,
         seed=SEED,
     )
-    workloads = tuple(replace(workload, hostile=frozenset(), seeds=1) for workload in request.workloads)
+    workloads = tuple(
+        replace(workload, hostile=frozenset(), seeds=1, probes=1) for workload in request.workloads
+    )
     return review(replace(request, workloads=workloads), server)
 
 

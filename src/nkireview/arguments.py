@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nkireview.isa import dtypes
 from nkireview.numerics.inputs import Scalar, Spec, draw_all
-from nkireview.observed import Observation
+from nkireview.observed import TEXT, Observation
 from nkireview.program.tree import EnumLeaf, Group, Node, ScalarLeaf, TensorLeaf
 from nkireview.runner import ForkServer, Job, Limits, Outcome
 from nkireview.runner.tree import EnumNode, ObjectNode, TreeError, decode, encode, leaves, map_leaves
@@ -206,7 +206,7 @@ def steps_of(outcome: Outcome, callee: Callee) -> list[Observation]:
     values = [value for _, value in leaves(result_of(outcome, "reference", callee))]
     try:
         return [
-            Observation(str(name), int(line), str(text), tuple(int(each) for each in reads), value)
+            Observation(_line(name), int(line), _line(text), tuple(int(each) for each in reads), value)
             for (name, line, text, reads), value in zip(outcome.header["steps"], values, strict=True)
         ]
     except (TypeError, KeyError, ValueError) as problem:
@@ -226,6 +226,11 @@ def result_of(outcome: Outcome, what: str, callee: Callee) -> Any:
         return decode(outcome.header["result"], outcome.blobs)
     except (TreeError, KeyError) as problem:
         raise ReferenceFailed(f"{what} {callee}: its result cannot be read: {problem}") from None
+
+
+def _line(text: Any) -> str:
+    """Text of a child as one line that a terminal can show."""
+    return "".join(letter for letter in str(text)[:TEXT] if letter.isprintable())
 
 
 def _node(value: Any, tensors: list[tuple[tuple[int, ...], str]], path: str) -> Node:

@@ -407,9 +407,9 @@ class _Diagnosis:
     def _of_algorithm(self, exact: Sequence[Float64], tolerances: Sequence[Tolerance]) -> Iterator[Cause]:
         """Causes where the Program is wrong even without rounding: the first change that makes it right."""
         costly = self.once >= COSTLY
-        if costly and self.reference is not None:
-            # what is never read is known without an execution
-            found = next(self._explanations(exact, tries=1), None)
+        if self.reference is not None:
+            # what is always the same, and what is never read, is known without an execution
+            found = next(self._explanations(exact, tries=1) if costly else self._constants(exact), None)
             if found is not None:
                 yield found
                 return
@@ -512,6 +512,11 @@ class _Diagnosis:
                 self.skipped.append("experiments on the reference, for want of time")
                 return
             yield from islice(self._explanations(exact, FEW_TRIES if costly else TRIES), 1)
+
+    def _constants(self, exact: Sequence[Float64]) -> Iterator[Cause]:
+        assert self.reference is not None
+        for found in flows.constants(self.program, self.arguments, exact, self.wanted, self.reference):
+            yield Cause(found.cause, found.sentence, "", "reference")
 
     def _explanations(self, exact: Sequence[Float64], tries: int) -> Iterator[Cause]:
         assert self.reference is not None

@@ -51,6 +51,17 @@ def repairs(flow: Dataflow, given: Mapping[int, Array]) -> Iterator[Repair]:
     yield from arguments.backwards(flow, given)
 
 
+def constants(
+    program: Program,
+    given: Mapping[int, Array],
+    base: Sequence[Array],
+    wanted: Sequence[Array],
+    reference: Reference,
+) -> Iterator[Explanation]:
+    """Outputs that are always the same: what `explanations` begins with, known without a call of the reference."""
+    yield from results.constant(Case.of(program, given, base, wanted, reference), ROWS)
+
+
 def explanations(
     program: Program,
     given: Mapping[int, Array],
