@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -130,6 +131,15 @@ def test_a_diagnosis_tells_of_it() -> None:
 
 def test_what_shows_a_cause_has_words() -> None:
     assert set(EVIDENCE) == set(get_args(Evidence))
+
+
+def test_a_reference_without_steps_tells_nothing() -> None:
+    asked = problem(pair("b25"), "defective", pair("b25").shapes[0], "float32", 0)
+    ends = [replace(each, reads=()) for each in asked.observed() if each.name in ("input", "result")]
+    found = departure(
+        Derivation.of_program(asked.program), asked.arguments, ends, lambda outputs: float(len(outputs))
+    )
+    assert found is None
 
 
 # Figures

@@ -205,10 +205,13 @@ def steps_of(outcome: Outcome, callee: Callee) -> list[Observation]:
     """The steps of a reference that was asked for them; `ReferenceFailed` says why there are none."""
     values = [value for _, value in leaves(result_of(outcome, "reference", callee))]
     try:
-        return [
+        found = [
             Observation(_line(name), int(line), _line(text), tuple(int(each) for each in reads), value)
             for (name, line, text, reads), value in zip(outcome.header["steps"], values, strict=True)
         ]
+        if any(not 0 <= read < number for number, each in enumerate(found) for read in each.reads):
+            raise ValueError("a step reads one that comes after it")
+        return found
     except (TypeError, KeyError, ValueError) as problem:
         raise ReferenceFailed(f"reference {callee}: its steps cannot be read: {problem}") from None
 

@@ -60,7 +60,7 @@ def observe(
     return result, observer.found
 
 
-class _Noted(np.ndarray[Any, Any]):
+class WatchedArray(np.ndarray[Any, Any]):
     """An array that tells of what is done with it. `note`: the observation whose elements it has; -1 for none."""
 
     observer: _Observer | None
@@ -81,7 +81,7 @@ class _Noted(np.ndarray[Any, Any]):
         if observer is None or asked is None or method == "at":
             return made
         name = ufunc.__name__ if method in ("__call__", "reduce") else f"{ufunc.__name__}.{method}"
-        kept = [each for each in targets if isinstance(each, _Noted)]
+        kept = [each for each in targets if isinstance(each, WatchedArray)]
         if kept and kept == list(targets):
             observer.again(name, asked, kept)
             return kept[0] if len(kept) == 1 else tuple(kept)
@@ -133,7 +133,7 @@ class _Observer:
     def asked(self, given: Any) -> _Asked:
         """An operation on what is given, before it runs: it may change that."""
         line, text = self._place()
-        found = (self._view(leaf, line, text) for leaf in _leaves(given) if isinstance(leaf, _Noted))
+        found = (self._view(leaf, line, text) for leaf in _leaves(given) if isinstance(leaf, WatchedArray))
         return _Asked(line, text, tuple(dict.fromkeys(number for number in found if number >= 0)))
 
     def noted(self, name: str, asked: _Asked, made: Any) -> Any:
@@ -148,7 +148,7 @@ class _Observer:
 
         return _each(made, one)
 
-    def again(self, name: str, asked: _Asked, targets: Sequence[_Noted]) -> None:
+    def again(self, name: str, asked: _Asked, targets: Sequence[WatchedArray]) -> None:
         """Note arrays that were written in place anew."""
         for target in targets:
             target.note = self._kept(name, asked, target.view(np.ndarray))
@@ -157,9 +157,9 @@ class _Observer:
         """A plain array that a function of `MAKERS` gives, which has the elements of what it was made from."""
         if type(values) is not np.ndarray:
             return values
-        return self._wrapped(values, source.note if isinstance(source, _Noted) else -1)
+        return self._wrapped(values, source.note if isinstance(source, WatchedArray) else -1)
 
-    def _view(self, leaf: _Noted, line: int, text: str) -> int:
+    def _view(self, leaf: WatchedArray, line: int, text: str) -> int:
         """The number of the observation that an array is, or of a view of it."""
         if leaf.note < 0:
             return -1
@@ -177,8 +177,8 @@ class _Observer:
         views.append(kept)
         return kept
 
-    def _wrapped(self, values: Array, note: int) -> _Noted:
-        found = values.view(_Noted)
+    def _wrapped(self, values: Array, note: int) -> WatchedArray:
+        found = values.view(WatchedArray)
         found.observer, found.note = self, note
         return found
 
@@ -239,7 +239,7 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    return value.view(np.ndarray) if isinstance(value, _Noted) else value
+    return value.view(np.ndarray) if isinstance(value, WatchedArray) else value
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -263,4 +263,4 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _observer_of(value: Any) -> _Observer | None:
-    return next((leaf.observer for leaf in _leaves(value) if isinstance(leaf, _Noted)), None)
+    return next((leaf.observer for leaf in _leaves(value) if isinstance(leaf, WatchedArray)), None)

@@ -27,7 +27,7 @@ from nkireview.diagnosis.flows.lines import Lines
 from nkireview.diagnosis.tolerance import Derivation
 from nkireview.execute import Around
 from nkireview.execute.step import MEANINGLESS
-from nkireview.observed import RESULT, Observation
+from nkireview.observed import INPUT, RESULT, VIEW, Observation
 
 __all__ = ["Departure", "departure"]
 
@@ -108,8 +108,8 @@ class _Alignment:
 
     def found(self) -> Departure | None:
         """See `departure`."""
-        if not self._figures.all:
-            return None
+        if not self._figures.all or all(each.name in (INPUT, RESULT, VIEW) for each in self._observed):
+            return None  # of a reference that is not NumPy's the result alone would stand for every step
         around: Around = plainly
         made: list[_Change] = []
         left = 1.0

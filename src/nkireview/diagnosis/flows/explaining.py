@@ -80,14 +80,21 @@ class Case:
         )
 
     def explains(self, changed: Mapping[int, Array]) -> bool:
-        """True where the reference, with some of its inputs changed (by position), gives what the kernel gives."""
+        """True where the reference, with some of its inputs changed (by position), gives what the kernel gives.
+
+        Not where the change makes it NaN or infinite: then what is the same says nothing.
+        """
         given = [changed.get(at, array) for at, array in enumerate(self.inputs)]
         try:
             with np.errstate(all="ignore"):
                 found = _wide(self.reference(given))
         except REFUSALS:
             return False
-        return self.matches(found)
+        spoilt = (
+            mine.shape == want.shape and bool((np.isfinite(want) & ~np.isfinite(mine)).any())
+            for mine, want in zip(found, self.wanted, strict=False)
+        )
+        return not any(spoilt) and self.matches(found)
 
     def output(self, at: int) -> str:
         """How an output is called."""
