@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -17,7 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parent / "numbers"))
 
 from kit import BLIND_FILES, FILES, load, problem
 
-from nkireview.answers import AS_DRAWN, Answers
+from nkireview.answers import AS_DRAWN, Answers, Trial
 from nkireview.arguments import Callee, Drawn
 from nkireview.diagnosis import Derivation, diagnose
 from nkireview.diagnosis.alignment import Departure, departure
@@ -233,13 +234,18 @@ def answers(tmp_path: Path, request: pytest.FixtureRequest):
         made.close()
 
 
-@pytest.mark.parametrize("answers", ["softmax"], indirect=True)
-def test_the_steps_of_a_reference_come_from_its_own_process(answers: Answers) -> None:
+def watched(answers: Answers) -> tuple[Trial, Sequence[Observation]]:
+    """Inputs and what the reference gives of them, and its steps."""
     trial = answers.trial(0, AS_DRAWN)
     assert trial is not None
     steps = answers.observed(trial)
     assert steps is not None
-    found = steps()
+    return trial, steps()
+
+
+@pytest.mark.parametrize("answers", ["softmax"], indirect=True)
+def test_the_steps_of_a_reference_come_from_its_own_process(answers: Answers) -> None:
+    trial, found = watched(answers)
     assert [(each.name, each.line) for each in found] == [
         ("input", 0), ("maximum", 5), ("subtract", 5), ("exp", 5), ("add", 6), ("divide", 6), ("result", 0),
     ]  # fmt: skip
@@ -250,21 +256,13 @@ def test_the_steps_of_a_reference_come_from_its_own_process(answers: Answers) ->
 
 @pytest.mark.parametrize("answers", ["coloured"], indirect=True)
 def test_what_a_terminal_would_obey_is_left_out(answers: Answers) -> None:
-    trial = answers.trial(0, AS_DRAWN)
-    assert trial is not None
-    steps = answers.observed(trial)
-    assert steps is not None
-    assert steps()[1].text == "return x + 1  # [31mred"
+    assert watched(answers)[1][1].text == "return x + 1  # [31mred"
 
 
 @pytest.mark.parametrize("answers", ["stubborn"], indirect=True)
 def test_a_reference_that_refuses_to_be_watched_says_so(answers: Answers) -> None:
-    trial = answers.trial(0, AS_DRAWN)
-    assert trial is not None
-    steps = answers.observed(trial)
-    assert steps is not None
     with pytest.raises(
         ValueError,
         match=r"^reference reference.py:stubborn: TypeError: expected an array and nothing else \(reference.py:13\)$",
     ):
-        steps()
+        watched(answers)

@@ -47,7 +47,7 @@ def test_an_execution_takes_what_its_instructions_elements_and_products_do() -> 
         pace.START
         + pace.INSTRUCTION * len(program)
         + pace.ELEMENT * elements
-        + pace.MULTIPLICATION * written * pace.CONTRACTED
+        + pace.MULTIPLICATION * written * 128
     )
     assert len(program) == 5
     assert nominal(program) == pytest.approx(expected, rel=1e-9)

@@ -183,10 +183,9 @@ def called(
     seeded: bool = False,
     blanks: Sequence[tuple[Sequence[int], str] | None] | None = None,
     views: bool = False,
-    steps: bool = False,
 ) -> Outcome:
     """What came of calling a function in a child; `runner.reference.call` explains what may be asked."""
-    header, blobs = request_of(arguments, float64=float64, seeded=seeded, steps=steps)
+    header, blobs = request_of(arguments, float64=float64, seeded=seeded)
     more: dict[str, Any] = {"file": str(callee.file.resolve()), "function": callee.function, "views": views}
     if blanks is not None:
         more["blanks"] = [None if each is None else [list(each[0]), each[1]] for each in blanks]

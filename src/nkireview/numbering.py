@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import nkireview
 from nkireview.adapting import Returned
 from nkireview.answers import AS_DRAWN, Answers, Trial
-from nkireview.arguments import Array, Callee, ReferenceFailed, call, called, steps_of
+from nkireview.arguments import Array, Callee
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.domain import domain
 from nkireview.execute import execute
@@ -21,12 +22,10 @@ from nkireview.numbers import numbers
 from nkireview.numbers_record import NumbersRecord
 from nkireview.numerics.hostile import HOSTILE
 from nkireview.numerics.limits import Limits, limits_for
-from nkireview.observed import Observation
 from nkireview.program.program import Program
 from nkireview.programs import NotJudged, program_of, subject_of
 from nkireview.record import NumericsSummary
 from nkireview.runner import ForkServer
-from nkireview.runner.tree import leaves
 from nkireview.tracing import Request, Workload
 
 KINDS = tuple(HOSTILE)
@@ -93,12 +92,18 @@ class _Numbering:
 
     def made(self) -> NumbersRecord:
         """The numbers."""
+        workload, limits = self.workload, self.request.task_limits
+        answers = Answers(workload.inputs, self.reference, self.server, limits, workload.probes)
+        with closing(answers):
+            return self._made(answers)
+
+    def _made(self, answers: Answers) -> NumbersRecord:
         request, workload, asked = self.request, self.workload, self.asked
         program, violations = program_of(request, workload, self.server, self.progress)
         for violation in violations:
             if violation.blocking:
                 raise NotJudged(f"{workload.name}: its result has no meaning: {violation.message}")
-        trial = self._trial()
+        trial = self._trial(answers)
         buffers = [buffer for _, buffer in program.parameter_buffers]
         arguments = dict(zip(buffers, trial.arguments.arrays(), strict=True))
         self.progress(f"{workload.name}: diagnosing {len(program):,} instructions")
@@ -112,8 +117,8 @@ class _Numbering:
                 workload=workload.name,
                 seed=asked.seed,
                 inputs=asked.kind,
-                reference=None if trial.given is not None else self._experiments(trial, placed),
-                observed=lambda: self._observed(trial),
+                reference=_placing(answers.reference(trial), placed),
+                observed=answers.observed(trial),
                 limits=self._own_limits(program),
                 seconds=asked.seconds,
                 full=asked.full,
@@ -129,52 +134,16 @@ class _Numbering:
             skipped.append(f"the reference computed {trial.note}")
         return found.model_copy(update={"skipped": tuple(skipped), "domain": self._domain()})
 
-    def _trial(self) -> Trial:
+    def _trial(self, answers: Answers) -> Trial:
         """Inputs and the reference's answer."""
-        workload, limits = self.workload, self.request.task_limits
-        self.progress(f"{workload.name}: calling the reference")
-        answers = Answers(workload.inputs, self.reference, self.server, limits, workload.probes)
-        try:
-            found = answers.trial(self.asked.seed, self.asked.kind)
-        finally:
-            answers.close()
+        self.progress(f"{self.workload.name}: calling the reference")
+        found = answers.trial(self.asked.seed, self.asked.kind)
         if found is None:
             raise NotJudged(
-                f"{workload.name}: none of its inputs can be made hostile in the way {self.asked.kind!r} "
+                f"{self.workload.name}: none of its inputs can be made hostile in the way {self.asked.kind!r} "
                 f"({HOSTILE[self.asked.kind].sentence})"
             )
         return found
-
-    def _experiments(self, trial: Trial, placed: _Placed | None) -> Reference:
-        """The reference for other values of its arrays; ValueError where it refuses them."""
-        own = [array.dtype for array in trial.asked.arrays()]
-
-        def again(arrays: Sequence[Array]) -> Sequence[Array]:
-            if not self.reference.float64:
-                arrays = [new.astype(old, copy=False) for new, old in zip(arrays, own, strict=True)]
-            try:
-                made = call(
-                    self.server,
-                    self.request.task_limits,
-                    self.reference,
-                    trial.asked.replaced(arrays),
-                    float64=self.reference.float64,
-                )
-            except ReferenceFailed as error:
-                raise ValueError(str(error)) from None
-            found = [np.asarray(value) for _, value in leaves(made)]
-            return found if placed is None else placed(found)
-
-        return again
-
-    def _observed(self, trial: Trial) -> Sequence[Observation]:
-        """The steps of the reference; ValueError where they cannot be had."""
-        limits, float64 = self.request.task_limits, self.reference.float64
-        try:
-            outcome = called(self.server, limits, self.reference, trial.asked, float64=float64, steps=True)
-            return steps_of(outcome, self.reference)
-        except ReferenceFailed as error:
-            raise ValueError(str(error)) from None
 
     def _own_limits(self, program: Program) -> list[Limits] | None:
         """The task's own tolerance of each output; None where it sets none."""
@@ -266,6 +235,13 @@ class _Placed:
         for at, each in zip(self.positions, wanted, strict=True):
             flat[at.reshape(-1)] = np.asarray(each, np.float64).reshape(-1)
         return _split(flat, self.shapes)
+
+
+def _placing(reference: Reference | None, placed: _Placed | None) -> Reference | None:
+    """A reference whose results lie as the kernel's outputs do."""
+    if reference is None or placed is None:
+        return reference
+    return lambda arrays: placed(reference(arrays))
 
 
 def _split(flat: Array, shapes: Sequence[tuple[int, ...]]) -> list[Any]:

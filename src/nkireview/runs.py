@@ -19,7 +19,7 @@ from nkireview.checks.provenance import Provenance
 from nkireview.checks.reduction import reduction_lengths
 from nkireview.checks.stored import Stored, stored_roundings
 from nkireview.diagnosis import Derivation
-from nkireview.diagnosis.pace import nominal
+from nkireview.diagnosis.pace import nominal, samples
 from nkireview.execute import Execution, OutputValue, Rounding, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
@@ -48,8 +48,6 @@ MUTATED = 2.0
 """Seconds over which mutants are executed once each, for an author's tests."""
 EXECUTIONS = 8.0
 """Times an execution that may be spent on what rounding explains of a right kernel, and of one that is graded."""
-SAMPLES, NOISY = 8, 4.0
-"""Samples of the noise at most, and executions that one takes."""
 RIGHT, GRADED = 0.2, 0.5
 """Seconds that may be spent on it in any case: on a right kernel, and on a wrong one among many."""
 
@@ -424,8 +422,8 @@ class Runs:
             given = self._given(trial.arguments)
             wanted = [np.asarray(each, np.float64) for each in trial.wanted]
             # a verdict must not depend on the machine
-            samples = max(1, min(SAMPLES, int(max(EXECUTIONS * took, RIGHT) / (NOISY * took))))
-            found = self._derivation.tolerances(given, wanted, samples=samples)
+            most = samples(max(EXECUTIONS * took, RIGHT), took)
+            found = self._derivation.tolerances(given, wanted, samples=most)
             used = {}
             for at in failed:
                 dtype = dtypes.BY_NAME[found[at].dtype]

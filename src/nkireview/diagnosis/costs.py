@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.diagnosis.arithmetic import BORN, Work
-from nkireview.diagnosis.sizes import pieces
 from nkireview.execute import Around, Core, Operands, Step, execute
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import BY_NAME
+from nkireview.numerics.arrays import pieces
 from nkireview.program.program import Program
 
 Array = NDArray[Any]

@@ -18,10 +18,9 @@ from nkireview.diagnosis.alignment import Departure, departure
 from nkireview.diagnosis.costs import Cost, costs, lines
 from nkireview.diagnosis.integers import narrowed
 from nkireview.diagnosis.model import Cause, Diagnosis, LineCost, OutputDiagnosis
-from nkireview.diagnosis.pace import Pace, nominal
+from nkireview.diagnosis.pace import SAMPLED, Pace, nominal, samples
 from nkireview.diagnosis.repair import Repair
 from nkireview.diagnosis.shadow import Deviation, Digest, Series, first_deviation, growth
-from nkireview.diagnosis.sizes import typical
 from nkireview.diagnosis.symptoms import Cancellation, NotFinite
 from nkireview.diagnosis.ties import Integers
 from nkireview.diagnosis.tolerance import Derivation, Tolerance, Used
@@ -46,10 +45,10 @@ LEAST_SECONDS = 3.0
 """Seconds that it may take in any case."""
 COSTLY, GROSS = 0.1, 0.01
 """Seconds of an execution, and error as a share of the output, from which on both no noise is drawn."""
-SAMPLED, SHARE = 8, 3
-"""Samples of the noise, and the part of the time that they may take."""
-NOISY, WATCHED = 4.0, 2.0
-"""Executions that one with noise takes, and one that is held against the steps of the reference."""
+SHARE = 3
+"""The part of the time that samples of the noise may take."""
+WATCHED = 2.0
+"""Executions that one takes which is held against the steps of the reference."""
 LINES = 8
 """Lines whose roundings are looked at one by one."""
 FOREIGN = "the Program is right: executed here it gives what the reference gives, unlike the outputs that were given"
@@ -134,10 +133,11 @@ class _Diagnosis:
             self._numbers(at, each)
             for at, each in enumerate(self._stored(self.digest) if got is None else got)
         ]
-        self.once = nominal(program) if repeatable else time.monotonic() - before
-        least = LEAST_SECONDS if self.once < COSTLY else 0.0
-        self.seconds = max(BUDGET * self.once, least) if seconds is None else seconds
-        self.pace = Pace(self.seconds, self.once, self.started, counted=repeatable)
+        once = nominal(program) if repeatable else time.monotonic() - before
+        self.costly = once >= COSTLY
+        least = 0.0 if self.costly else LEAST_SECONDS
+        given = max(BUDGET * once, least) if seconds is None else seconds
+        self.pace = Pace(given, once, self.started, counted=repeatable)
         self._check()
         self.skipped: list[str] = []
 
@@ -159,9 +159,10 @@ class _Diagnosis:
             tolerances = tuple(self._coarse(at, one) for at, one in enumerate(exact))
             self.skipped.append("what rounding explains, element by element: the difference is far beyond it")
         else:
-            found, before = self.derivation.samples(
-                given, math.inf if self.pace.counted else self.seconds / SHARE, self._samples(), watch
-            )
+            share, most = self.pace.seconds / SHARE, SAMPLED
+            if self.pace.counted:
+                share, most = math.inf, samples(share, self.pace.once)
+            found, before = self.derivation.samples(given, share, most, watch)
             tolerances = self.derivation.combined(given, exact, found, integers.found, before, self.wanted)
         if self.rounded:
             tolerances = tuple(self._loosened(at, each) for at, each in enumerate(tolerances))
@@ -178,10 +179,7 @@ class _Diagnosis:
         if foreign:
             causes = [Cause("not-the-program", FOREIGN, "", "shadow")]
         elif not all(right):
-            if all(
-                tolerance.holds(one, want)
-                for one, want, tolerance in zip(exact, self.wanted, tolerances, strict=True)
-            ):
+            if self._right(exact, tolerances):
                 deviation, grown = self._shadowed(exact_digest, digests)
                 spent = self._costs(given, exact, tolerances)
                 causes = list(self._of_rounding(deviation, spent, cancelling.factors, right, tolerances))
@@ -238,17 +236,14 @@ class _Diagnosis:
     def _own_is_right(self, tolerances: Sequence[Tolerance]) -> bool:
         """True where the Program's own run, rounded as it is, is right."""
         own = [self._numbers(at, values) for at, values in enumerate(self._stored())]
-        return all(
-            tolerance.holds(have, want)
-            for have, want, tolerance in zip(own, self.wanted, tolerances, strict=True)
-        )
+        return self._right(own, tolerances)
 
     def _gross(self, exact: Sequence[Float64]) -> bool:
         """True where an output is wrong by far even without rounding, and there is no time to say how far."""
-        if self.once < COSTLY:
+        if not self.costly:
             return False
         return any(
-            typical(one, less=want) > GROSS * typical(want)
+            root_mean_square(one, less=want) > GROSS * root_mean_square(want)
             for one, want in zip(exact, self.wanted, strict=True)
         )
 
@@ -261,7 +256,7 @@ class _Diagnosis:
         want = self.wanted[at]
         last = np.abs(want)
         last *= limits.rtol
-        last += limits.atol * typical(want) + limits.absolute
+        last += limits.atol * root_mean_square(want) + limits.absolute
         return Tolerance(name, exact, np.zeros(exact.shape), last)
 
     def _loosened(self, at: int, tolerance: Tolerance) -> Tolerance:
@@ -308,7 +303,7 @@ class _Diagnosis:
         for line in chosen[:LINES]:
             now = self.pace.spent
             last, before = now - before, now
-            explained = self.once >= COSTLY and any(cost.share > 1 for cost in found)
+            explained = self.costly and any(cost.share > 1 for cost in found)
             if explained or (found and self.pace.left < last):
                 self.skipped.append(f"the roundings of {len(chosen) - len(found)} lines, for want of time")
                 break
@@ -396,20 +391,16 @@ class _Diagnosis:
                 self.skipped.append(f"a change that only fits unrounded runs ({repair.cause}: {error})")
                 continue
             have = [self._numbers(at, output.values) for at, output in enumerate(found)]
-            if all(
-                tolerance.holds(one, want)
-                for one, want, tolerance in zip(have, self.wanted, tolerances, strict=True)
-            ):
+            if self._right(have, tolerances):
                 line = naming.line_of(self.program, repair.instruction)
                 return Cause(repair.cause, repair.sentence, line, "repair")
         return None
 
     def _of_algorithm(self, exact: Sequence[Float64], tolerances: Sequence[Tolerance]) -> Iterator[Cause]:
         """Causes where the Program is wrong even without rounding: the first change that makes it right."""
-        costly = self.once >= COSTLY
         if self.reference is not None:
             # what is always the same, and what is never read, is known without an execution
-            found = next(self._explanations(exact, tries=1) if costly else self._constants(exact), None)
+            found = next(self._explanations(exact, tries=1) if self.costly else self._constants(exact), None)
             if found is not None:
                 yield found
                 return
@@ -418,9 +409,9 @@ class _Diagnosis:
             line = naming.line_of(self.program, repair.instruction)
             yield Cause(repair.cause, repair.sentence, line, "repair")
             return
-        others = list(self._without_repair(exact, costly))
+        others = list(self._without_repair(exact))
         yield from others
-        left = None if others else self._departure(tolerances, costly)
+        left = None if others else self._departure(tolerances)
         if left is not None:
             yield self._departing(left)
 
@@ -428,14 +419,14 @@ class _Diagnosis:
         name = "step-differs" if found.proven else "leaves-reference"
         return Cause(name, found.sentence, naming.line_of(self.program, found.instruction), "alignment")
 
-    def _departure(self, tolerances: Sequence[Tolerance], costly: bool) -> Departure | None:
+    def _departure(self, tolerances: Sequence[Tolerance]) -> Departure | None:
         """Where the Program leaves its reference."""
         if self.observed is None:
             return None
-        if costly and self.pace.left < ALIGNED * self.once:
+        if self.costly and self.pace.left < ALIGNED * self.pace.once:
             self.skipped.append("the steps of the reference, for want of time")
             return None
-        end = self.pace.spent + max(self.pace.left, self.seconds * RESERVED)
+        end = self.pace.spent + max(self.pace.left, self.pace.seconds * RESERVED)
         try:
             observed = self.observed()
         except ValueError as error:
@@ -463,15 +454,9 @@ class _Diagnosis:
         self.pace.ran(WATCHED)
         return self.pace.spent < end
 
-    def _samples(self) -> int:
-        """How many samples of the noise are drawn at most."""
-        if not self.pace.counted:
-            return SAMPLED
-        return max(1, min(SAMPLED, int(self.seconds / SHARE / (NOISY * self.once))))
-
     def _repair(self, tolerances: Sequence[Tolerance]) -> Repair | None:
         """The first change that makes it right; of those that are hard to tell apart the one that leaves least."""
-        reserved = 0.0 if self.observed is None else self.seconds * RESERVED
+        reserved = 0.0 if self.observed is None else self.pace.seconds * RESERVED
         before = last = self.pace.spent
         best: tuple[float, Repair] | None = None
         beside = 0
@@ -496,7 +481,7 @@ class _Diagnosis:
                 best = left, repair
         return None if best is None else best[1]
 
-    def _without_repair(self, exact: Sequence[Float64], costly: bool) -> Iterator[Cause]:
+    def _without_repair(self, exact: Sequence[Float64]) -> Iterator[Cause]:
         """Causes that need no change of the Program: where NaN begins, and experiments on the reference."""
         if any(
             not np.isfinite(have[np.isfinite(want)]).all()
@@ -511,7 +496,7 @@ class _Diagnosis:
             if self.pace.left < 0:
                 self.skipped.append("experiments on the reference, for want of time")
                 return
-            yield from islice(self._explanations(exact, FEW_TRIES if costly else TRIES), 1)
+            yield from islice(self._explanations(exact, FEW_TRIES if self.costly else TRIES), 1)
 
     def _constants(self, exact: Sequence[Float64]) -> Iterator[Cause]:
         assert self.reference is not None

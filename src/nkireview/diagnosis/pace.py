@@ -6,13 +6,16 @@ import time
 
 import numpy as np
 
+from nkireview import hardware
+from nkireview.checks.steps import MATMUL
 from nkireview.program.program import Program
 
 START, INSTRUCTION, ELEMENT, MULTIPLICATION = 1.5e-3, 8e-5, 3e-9, 4e-11
 """Seconds of an execution, of an instruction, of an element that it reads or writes, and of a multiplication of a
 matmul, within a factor of three on one core of 2020."""
-CONTRACTED = 128
-"""Elements that a matmul adds up for each that it writes."""
+
+SAMPLED, NOISY = 8, 4.0
+"""Samples of the noise that are worth their time, and executions that one takes."""
 
 
 class Pace:
@@ -41,6 +44,11 @@ class Pace:
         return self.seconds - self.spent
 
 
+def samples(seconds: float, once: float) -> int:
+    """How many samples of the noise fit into that time where an execution takes `once`; at least one."""
+    return max(1, min(SAMPLED, int(seconds / (NOISY * once))))
+
+
 def nominal(program: Program) -> float:
     """Seconds that one execution takes on an ordinary machine, by the Program alone."""
     columns = program.columns
@@ -49,11 +57,11 @@ def nominal(program: Program) -> float:
     ends = np.concatenate([[0], np.cumsum(np.log(np.maximum(columns.axis_count, 1)))])
     sizes = np.append(np.exp(ends[columns.axis_at[1:]] - ends[columns.axis_at[:-1]]), 0.0)
     elements = float(sizes[columns.operand].sum())  # -1, no tile, is the last one
-    matmuls = np.array([opcode.name.startswith("nc_matmul") for opcode in program.opcodes])
+    matmuls = np.array([opcode.name.startswith(MATMUL) for opcode in program.opcodes])
     rows = np.flatnonzero(matmuls[columns.opcode])
     written = np.array(
         [opcode.operands.index("dst") if "dst" in opcode.operands else 0 for opcode in program.opcodes]
     )
     targets = columns.operand[columns.operand_at[rows] + written[columns.opcode[rows]]]
-    products = float(sizes[targets].sum()) * CONTRACTED
+    products = float(sizes[targets].sum()) * hardware.target(program.header.target).partitions
     return START + INSTRUCTION * len(program) + ELEMENT * elements + MULTIPLICATION * products

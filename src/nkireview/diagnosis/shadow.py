@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nkireview.diagnosis.arithmetic import Work
-from nkireview.diagnosis.sizes import typical
 from nkireview.execute import Around, Core, Operands, Step
 from nkireview.execute.storage import Operand
 from nkireview.isa import dtypes
+from nkireview.numerics.arrays import root_mean_square
 from nkireview.program.program import Program
 
 Float64 = NDArray[np.float64]
@@ -196,7 +196,7 @@ def growth(
             continue
         errors, expected = [], []
         for at in members:
-            size = typical(exact[at][1])
+            size = root_mean_square(exact[at][1])
             errors.append(float(errors_of[at]) / size if size else 0.0)
             expected.append(float(mean[at]) / size if size else 0.0)
         step = -(-len(members) // POINTS)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from nkireview.diagnosis.arithmetic import Work
 from nkireview.diagnosis.shadow import picked
-from nkireview.diagnosis.sizes import typical
 from nkireview.execute import Around, Core, Operands, Step
 from nkireview.execute.storage import Operand
 from nkireview.isa.dtypes import COMPUTE_DTYPES, to_compute
+from nkireview.numerics.arrays import root_mean_square
 
 CANCELLED = 64.0
 """Times that operands are larger than their difference from which digits cancel."""
@@ -72,7 +72,7 @@ class Cancellation:
                 sources = [operands[slot] for slot, _ in step.reads]
                 floats = [each for each in sources if each is not None and each.plain]
                 size = max(
-                    (typical(picked(each)) for each in floats if each.form.kind.kind == "float"),
+                    (root_mean_square(picked(each)) for each in floats if each.form.kind.kind == "float"),
                     default=0.0,
                 )
         if self.inner is None:
@@ -81,7 +81,7 @@ class Cancellation:
             self.inner(step, core, index, operands)
         writes = self.kinds[self.of[index]].writes
         if size and writes and (operand := operands[writes[0].slot]) is not None and operand.plain:
-            result = typical(picked(operand))
+            result = root_mean_square(picked(operand))
             if result and size / result >= CANCELLED:
                 self.factors[index] = size / result
 

@@ -18,12 +18,11 @@ from nkireview.checks.reduction import reduction_lengths
 from nkireview.diagnosis.arithmetic import Work, works
 from nkireview.diagnosis.granting import coarsest, granted
 from nkireview.diagnosis.noise import FLOAT32, RMS, Granted, Noise
-from nkireview.diagnosis.sizes import parts, pieces, typical
 from nkireview.diagnosis.ties import Integers, Moved, bands
 from nkireview.execute import Around, execute
 from nkireview.isa import dtypes
 from nkireview.isa.table import ROWS
-from nkireview.numerics.arrays import as_rows
+from nkireview.numerics.arrays import PIECE, as_rows, pieces, root_mean_square, windows
 from nkireview.program.edited import edited
 from nkireview.program.program import Program
 
@@ -271,7 +270,7 @@ class Derivation:
     ) -> list[Float64]:
         """The spreads, no larger than those of a way to compute the same that does not enlarge its roundings."""
         enlarged = [
-            typical(spread) > GATE * self.roundoff * math.sqrt(terms) * typical(one)
+            root_mean_square(spread) > GATE * self.roundoff * math.sqrt(terms) * root_mean_square(one)
             for spread, one, terms in zip(spreads, exact, self.terms, strict=True)
         ]
         if not any(enlarged):
@@ -325,7 +324,7 @@ class Derivation:
         spreads, lasts, should = as_rows(spread), as_rows(last), as_rows(exact if wanted is None else wanted)
         moved = None if flips is None else as_rows(flips)
         share = None if wanted is None else _smaller(should, as_rows(exact))
-        for part in parts(lasts.shape):
+        for part in windows(*lasts.shape, most=PIECE):
             own, size = spreads[part], _size(should[part])
             if not math.isfinite(float(own.sum())):
                 own[~np.isfinite(own)] = 0.0  # of what float32 does not hold anyway
@@ -335,7 +334,8 @@ class Derivation:
             size += SIGMAS * own
             if moved is not None:
                 size += moved[part]
-            lasts[part] = _half_spacing(size, dtype)
+            lasts[part] = dtypes.ulp(size, dtype)
+            lasts[part] /= 2
             if moved is not None:
                 lasts[part] += moved[part]
         return Tolerance(dtype.name, exact, spread, last)
@@ -406,23 +406,11 @@ def _wide(given: Array, dtype: dtypes.DataType) -> Array:
     return given if given.dtype == np.float64 else dtypes.to_compute(given, dtype, np.float64)
 
 
-def _half_spacing(size: Float64, dtype: dtypes.DataType) -> Float64:
-    """Half of `dtypes.ulp`, for sizes none of which is negative."""
-    if dtype.min_exponent is None or not math.isfinite(float(size.sum())):
-        return dtypes.ulp(size, dtype) / 2
-    held = np.clip(size, 2.0**dtype.min_exponent, dtype.max_finite)
-    # a float64 without its significand is the power of two below it
-    bits = held.view(np.int64)
-    bits &= np.int64(0x7FF << 52)
-    held *= 2.0**-dtype.significand_bits
-    return held
-
-
 def _spread(exact: Float64, samples: Sequence[Float64]) -> Float64:
     """The standard deviation of what noise adds."""
     found = np.empty(exact.shape)
     total, want, have = as_rows(found), as_rows(exact), [as_rows(sample) for sample in samples]
-    for part in parts(total.shape):
+    for part in windows(*total.shape, most=PIECE):
         squares = _squares(have[0][part] - want[part])
         for sample in have[1:]:
             squares += _squares(sample[part] - want[part])
@@ -440,7 +428,7 @@ def _smaller(wanted: Float64, have: Float64) -> Float64:
 def _largest(rows: Float64) -> Float64:
     """The largest magnitude of each row that is finite, 0 where there is none, as a column."""
     found = np.zeros((len(rows), 1))
-    for part in parts(rows.shape):
+    for part in windows(*rows.shape, most=PIECE):
         most = found[part[0]]
         np.maximum(most, _size(rows[part]).max(axis=1, keepdims=True), out=most)
     return found
@@ -478,7 +466,7 @@ def _pooled(mean: Float64, exact: Float64, count: int) -> Float64:
         columns = columns / total if total > 0 else np.ones_like(columns)
     # an error that no element of the row has shown is none that the model may expect
     most = rows.max(axis=1, keepdims=True)
-    for part in parts(rows.shape):
+    for part in windows(*rows.shape, most=PIECE):
         across, along = part
         model = np.square(_size(values[part]))
         model *= relative[across]

@@ -298,10 +298,10 @@ def ulp(values: npt.ArrayLike, dtype: DataType) -> npt.NDArray[np.float64]:
     if dtype.min_exponent is None:
         spacing = np.ones_like(magnitude)
     else:
-        top = int(np.frexp(dtype.max_finite)[1]) - 1
-        exponent = np.frexp(np.maximum(magnitude, 2.0**dtype.min_exponent))[1]
-        exponent = np.minimum(exponent - 1, top) - (dtype.significand_bits - 1)
-        spacing = np.ldexp(1.0, exponent)
+        spacing = np.asarray(np.clip(magnitude, 2.0**dtype.min_exponent, dtype.max_finite))
+        # a float64 without its significand is the power of two below it
+        spacing.view(np.int64)[...] &= np.int64(0x7FF << 52)
+        spacing *= 2.0 ** (1 - dtype.significand_bits)
     return spacing if np.isfinite(magnitude).all() else np.where(np.isfinite(magnitude), spacing, np.nan)
 
 

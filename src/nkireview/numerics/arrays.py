@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ Float64 = npt.NDArray[np.float64]
 Window = tuple[slice, slice]
 
 BLOCK_ELEMENTS = 1 << 20
+PIECE = 1 << 15
+"""Elements that stay in a cache with what is made of them."""
 
 
 def as_rows(array: Array) -> Array:
@@ -26,10 +29,16 @@ def as_rows(array: Array) -> Array:
     return array.reshape(array.size // columns, columns)
 
 
-def windows(rows: int, columns: int) -> Iterator[Window]:
-    """Row and column slices that cover a matrix in C order, each at most ``BLOCK_ELEMENTS`` elements."""
-    width = min(columns, BLOCK_ELEMENTS)
-    height = max(1, BLOCK_ELEMENTS // width)
+def pieces(size: int) -> Iterator[slice]:
+    """Slices that cover a flat array of so many elements, each at most `PIECE` of them."""
+    for start in range(0, size, PIECE):
+        yield slice(start, min(start + PIECE, size))
+
+
+def windows(rows: int, columns: int, *, most: int = BLOCK_ELEMENTS) -> Iterator[Window]:
+    """Row and column slices that cover a matrix in C order, each at most `most` elements."""
+    width = min(columns, most)
+    height = max(1, most // width)
     for top in range(0, rows, height):
         for left in range(0, columns, width):
             yield slice(top, min(top + height, rows)), slice(left, min(left + width, columns))
@@ -79,14 +88,19 @@ def row_rms(matrix: Array) -> Float64:
     return np.sqrt(squares / np.maximum(counts, 1))
 
 
-def root_mean_square(array: Array) -> float:
-    """Root mean square over the finite elements of ``array``; 0 where there are none."""
-    matrix = as_rows(array)
+def root_mean_square(array: Array, less: Array | None = None) -> float:
+    """Root mean square over the finite elements of an array, or of what it differs by from `less`; 0 for none."""
+    flat, other = array.reshape(-1), None if less is None else less.reshape(-1)
     total, count = 0.0, 0
-    for window in windows(*matrix.shape):
-        block = float64(matrix[window])
-        finite = block[np.isfinite(block)]
-        with np.errstate(over="ignore"):
-            total += float(np.dot(finite, finite))
-        count += finite.size
-    return float(np.sqrt(total / count)) if count else 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for piece in pieces(flat.size):
+            block = float64(flat[piece])
+            if other is not None:
+                block = block - float64(other[piece])
+            squares = float(np.dot(block, block))
+            if not math.isfinite(squares):
+                block = block[np.isfinite(block)]
+                squares = float(np.dot(block, block))
+            total += squares
+            count += block.size
+    return math.sqrt(total / count) if count else 0.0

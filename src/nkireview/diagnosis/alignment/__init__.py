@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nkireview.checks.dataflow import flow_of
 from nkireview.diagnosis.algebra.hooks import plainly
-from nkireview.diagnosis.alignment.edges import Edge, Finding
+from nkireview.diagnosis.alignment.edges import Edge, Search
 from nkireview.diagnosis.alignment.figures import Figure, Figures, Float64, Sight
 from nkireview.diagnosis.alignment.graph import arranged, below, beside, counterpart
 from nkireview.diagnosis.alignment.loops import together
@@ -157,7 +157,7 @@ class _Alignment:
         asked = [index for line in off for index in line.instructions]
         read = Read(self._figures, asked, seen, around)
         self._run(read)
-        return Finding(self._lines, off, read, seen).edges()
+        return Search(self._lines, off, read, seen).edges()
 
     def _best(
         self, edges: Sequence[Edge], seen: Mapping[int, Sight], around: Around, before: float

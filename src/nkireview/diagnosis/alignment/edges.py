@@ -27,7 +27,7 @@ class Edge:
     """A line that leaves the reference.
 
     wrong: its instructions that do. example: the instruction that is told of: it reads only the reference's values, or
-    what `start`, an edge before it, writes. sure: what is read is surely the reference's. returns: something that reads
+    what `start`, an edge before it, writes. sure: what is read is surely the reference's. returns: all that is made of
     what is written is the reference's again. scaled: what is written is the reference's times a number.
     """
 
@@ -70,15 +70,15 @@ class Edge:
 
     def filled(self, figure: Figure, figures: Figures) -> Iterator[dict[int, Float64]]:
         """The figure's values in the places of the wrong instructions', in each way that fits."""
-        placed = self._placed(figure, figures)
+        shapes = {index: self.read.written[index].shape for index in self.wrong}
+        placed = self._placed(figure, figures, shapes)
         if placed is not None:
             yield placed
             if self.line.opcode in INVERTING:
                 with np.errstate(divide="ignore"):
                     yield {index: 1 / given for index, given in placed.items()}
-        shapes = {index: values.shape for index, values in self.read.written.items()}
         rows, columns = shapes[self.wrong[0]]
-        every = [index for index in self.line.instructions if index in shapes]
+        every = [index for index in self.line.instructions if index in self.read.written]
         for cut in blocks(figure.values, rows, columns):
             for group in (every, list(self.wrong)):
                 found = {index: cut[at % len(cut)] for at, index in enumerate(group)}
@@ -93,45 +93,41 @@ class Edge:
             for index in self.line.instructions
             if name in self.read.sizes.get(index, {})
         }
-        placed = self._placed_operand(name, figure, figures, sizes)
-        if placed is not None:
-            yield placed
+        if figure.number != self.read.found[self.example][name].figure:
+            placed = self._placed(figure, figures, sizes, name)
+            if placed is not None:
+                yield placed
         for cut in blocks(figure.values, *sizes[self.example]):
             given = {index: cut[at % len(cut)] for at, index in enumerate(sizes)}
-            sights = (self.read.found[index][name] for index in given)
-            known = (
-                sight.place is not None
-                and np.array_equal(
-                    np.abs(figures[sight.figure].values.reshape(-1)[sight.place.of(*values.shape)]),
-                    np.abs(values),
-                )
-                for sight, values in zip(sights, given.values(), strict=True)
-            )
-            if all(values.shape == sizes[index] for index, values in given.items()) and not all(known):
+            fits = all(values.shape == sizes[index] for index, values in given.items())
+            if fits and not all(self._is_read(index, name, given[index], figures) for index in given):
                 yield given
 
-    def _placed_operand(
-        self, name: str, figure: Figure, figures: Figures, sizes: Mapping[int, tuple[int, int]]
-    ) -> dict[int, Float64] | None:
-        """The elements of another figure of the same shape where those lie that are read."""
-        found = {}
-        for index, size in sizes.items():
-            sight = self.read.found[index][name]
-            at = figures.position(sight, size[1], figure, size) if sight.figure != figure.number else None
-            if at is None:
-                return None
-            found[index] = figure.values.reshape(-1)[at]
-        return found
+    def _is_read(self, index: int, name: str, values: Float64, figures: Figures) -> bool:
+        """True where these are the magnitudes that an instruction reads as an operand already."""
+        sight = self.read.found[index][name]
+        if sight.place is None:
+            return False
+        held = figures[sight.figure].values.reshape(-1)[sight.place.of(*values.shape)]
+        return np.array_equal(np.abs(held), np.abs(values))
 
-    def _placed(self, figure: Figure, figures: Figures) -> dict[int, Float64] | None:
-        """By where the elements lie that the instructions read."""
+    def _placed(
+        self,
+        figure: Figure,
+        figures: Figures,
+        shapes: Mapping[int, tuple[int, ...]],
+        only: str = "",
+    ) -> dict[int, Float64] | None:
+        """The elements of a figure, in tiles of those shapes, by where those lie that the instructions read.
+
+        only: the operand by which; any of them where it is empty.
+        """
         found = {}
-        for index in self.wrong:
+        for index, shape in shapes.items():
             ways = (
-                figures.position(
-                    sight, self.read.sizes[index][name][1], figure, self.read.written[index].shape
-                )
+                figures.position(sight, self.read.sizes[index][name][1], figure, shape)
                 for name, sight in self.read.found[index].items()
+                if only in ("", name)
             )
             at = next((way for way in ways if way is not None), None)
             if at is None:
@@ -141,8 +137,8 @@ class Edge:
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
-    """Finds edges among the lines that write what is none of the reference's."""
+class Search:
+    """Searches for edges among the lines that write what is none of the reference's."""
 
     lines: Lines
     off: Sequence[Line]

@@ -42,8 +42,8 @@ def arranged(observed: Sequence[Observation], figure: int) -> set[int]:
 
 def beside(observed: Sequence[Observation], figure: int) -> list[int]:
     """The observations that one reads, and those that read it."""
-    below = [number for number, each in enumerate(observed) if figure in each.reads]
-    return [*below, *observed[figure].reads]
+    made = [number for number, each in enumerate(observed) if figure in each.reads]
+    return [*made, *observed[figure].reads]
 
 
 def _sources(observed: Sequence[Observation], observation: Observation) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nkireview.checks.dataflow import UNKNOWN, Dataflow, Slot
+from nkireview.checks.dataflow import UNKNOWN, Dataflow
 from nkireview.diagnosis.algebra.hooks import Running, run_with
 from nkireview.diagnosis.flows.acting import Acting, Float64, operand, values
 from nkireview.diagnosis.flows.lines import Line, Lines
@@ -70,14 +70,8 @@ def _readers(flow: Dataflow, lines: Lines, updating: Line) -> Iterator[tuple[Lin
             for reader in flow.readers(slot):
                 if reader.instruction == UNKNOWN or flow.operand_writes(reader):
                     continue
-                line, key = (
-                    lines.of(reader.instruction),
-                    (lines.of(reader.instruction).number, reader.operand),
-                )
-                if line is not updating and key not in seen and _same(lines, slot, reader):
+                line = lines.of(reader.instruction)
+                key = line.number, reader.operand
+                if line is not updating and key not in seen and lines.access(slot) == lines.access(reader):
                     seen.add(key)
                     yield line, reader.operand
-
-
-def _same(lines: Lines, one: Slot, other: Slot) -> bool:
-    return lines.access(one) == lines.access(other)

@@ -6,39 +6,44 @@ import numpy as np
 import pytest
 from execute_kit import Kernel
 
-from nkireview.diagnosis.sizes import PIECE, parts, pieces, typical
-from nkireview.diagnosis.tolerance import SIGMAS, Tolerance, _half_spacing
+from nkireview.diagnosis.tolerance import SIGMAS, Tolerance
 from nkireview.execute import execute
 from nkireview.isa import dtypes
 from nkireview.isa.dtypes import BY_NAME
-from nkireview.numerics.arrays import root_mean_square
+from nkireview.numerics.arrays import PIECE, pieces, root_mean_square, windows
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (3, PIECE + 7), (PIECE + 1, 1), (300, 700), (0, 4)])
-def test_pieces_and_parts_cover_an_array_once(shape: tuple[int, int]) -> None:
+def test_pieces_and_windows_cover_an_array_once(shape: tuple[int, int]) -> None:
     flat, matrix = np.zeros(shape[0] * shape[1], int), np.zeros(shape, int)
     for piece in pieces(flat.size):
         flat[piece] += 1
-    for part in parts(shape):
+    for part in windows(*shape, most=PIECE):
         assert matrix[part].size <= PIECE
         matrix[part] += 1
     assert (flat == 1).all() and (matrix == 1).all()
 
 
-def test_the_typical_size_leaves_out_what_is_not_finite() -> None:
+def test_the_root_mean_square_leaves_out_what_is_not_finite() -> None:
     generator = np.random.default_rng(0)
     one, other = generator.standard_normal((2, 300, 700))
     one[0, :3] = np.nan, np.inf, -np.inf
-    assert typical(one) == pytest.approx(root_mean_square(one), rel=1e-12)
-    assert typical(one, less=other) == pytest.approx(root_mean_square(one - other), rel=1e-12)
-    assert typical(np.full(4, np.nan)) == typical(np.zeros(0)) == 0.0
+    held = one.reshape(-1)[3:]
+    apart = held - other.reshape(-1)[3:]
+    assert root_mean_square(one) == pytest.approx(float(np.sqrt(np.mean(held**2))), rel=1e-12)
+    assert root_mean_square(one, less=other) == pytest.approx(float(np.sqrt(np.mean(apart**2))), rel=1e-12)
+    assert root_mean_square(np.full(4, np.nan)) == root_mean_square(np.zeros(0)) == 0.0
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float8_e4m3", "float8_e8m0fnu"])
-def test_half_a_spacing_is_half_an_ulp(name: str) -> None:
+def test_a_spacing_is_that_of_the_binade(name: str) -> None:
     dtype = BY_NAME[name]
     sizes = np.concatenate([[0.0, 1.0, dtype.max_finite, 1e300, 1e-300], 2.0 ** np.linspace(-160, 160, 4001)])
-    np.testing.assert_array_equal(_half_spacing(sizes, dtype), dtypes.ulp(sizes, dtype) / 2)
+    top = int(np.frexp(dtype.max_finite)[1])
+    exponent = np.minimum(np.frexp(np.maximum(sizes, 2.0**dtype.min_exponent))[1], top)
+    expected = np.ldexp(1.0, exponent - dtype.significand_bits)
+    np.testing.assert_array_equal(dtypes.ulp(sizes, dtype), expected)
+    np.testing.assert_array_equal(dtypes.ulp(-sizes, dtype), expected)
 
 
 @pytest.mark.parametrize("wrong", [1.0, np.nan])
