@@ -12,6 +12,7 @@ from execute_kit import Kernel
 from nkireview.diagnosis import diagnose, pace
 from nkireview.diagnosis.integers import narrowed
 from nkireview.diagnosis.pace import Pace, nominal
+from nkireview.isa.enums import Engine
 
 Array = np.ndarray[Any, Any]
 
@@ -80,19 +81,20 @@ def test_a_repeatable_diagnosis_tries_the_same_on_a_slow_machine(monkeypatch: py
 # Integers
 
 
-def ages(large: int) -> Kernel:
-    """float32(now - then) of int32 numbers."""
+def ages(large: int, dtype: Any = np.int32) -> Kernel:
+    """float32(now - then) of integers."""
     kernel = Kernel()
-    now = kernel.load(np.arange(large, large + 64, dtype=np.int32).reshape(4, 16))
-    then = kernel.load(np.arange(large, large - 64, -1, dtype=np.int32).reshape(4, 16))
+    now = kernel.load(np.arange(large, large + 64, dtype=dtype).reshape(4, 16))
+    then = kernel.load(np.arange(large, large - 64, -1, dtype=dtype).reshape(4, 16))
     apart = kernel.sbuf(4, 16)
     kernel.call("tensor_tensor", dst=apart, data1=now, data2=then, op="subtract")
     kernel.store(apart)
     return kernel
 
 
-def test_integers_beyond_float32_are_the_cause_of_what_they_spoil() -> None:
-    kernel = ages(1_700_000_000)
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
+def test_integers_beyond_float32_are_the_cause_of_what_they_spoil(dtype: Any) -> None:
+    kernel = ages(1_700_000_000, dtype)
     wanted = [2.0 * np.arange(64.0).reshape(4, 16)]
     found = diagnose(kernel.program(), kernel.arguments, wanted)
     assert [each.name for each in found.causes] == ["integers-beyond-float32"]
@@ -111,3 +113,21 @@ def test_integers_that_float32_holds_are_read_as_they_are() -> None:
     found = diagnose(kernel.program(), kernel.arguments, [2.0 * np.arange(64.0).reshape(4, 16)])
     assert found.verdict == "rounding" and narrowed(kernel.program(), kernel.arguments)[0] == {}
     assert narrowed(wrong(0).program(), wrong(0).arguments) == ({}, ())
+
+
+@pytest.mark.parametrize("engine", [Engine.gpsimd, Engine.vector])
+def test_gpsimd_computes_integers_of_integers_as_they_are(engine: Engine) -> None:
+    kernel = Kernel()
+    large = np.arange(1_700_000_000, 1_700_000_064, dtype=np.int32).reshape(4, 16)
+    apart = kernel.sbuf(4, 16, dtype="int32")
+    kernel.call(
+        "tensor_tensor", engine=engine, dst=apart, data1=kernel.load(large), data2=kernel.load(large[::-1]),
+        op="subtract",
+    )  # fmt: skip
+    kernel.store(apart)
+    right = (large - large[::-1]).astype(np.float64)
+    found = diagnose(kernel.program(), kernel.arguments, [right])
+    seen, _ = narrowed(kernel.program(), kernel.arguments)
+    exact = engine is Engine.gpsimd
+    assert (found.verdict == "rounding") is exact and (seen == {}) is exact
+    assert [each.name for each in found.causes] == ([] if exact else ["integers-beyond-float32"])

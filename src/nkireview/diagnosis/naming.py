@@ -115,10 +115,11 @@ def low_precision(program: Program, line: Line, share: float, wide: frozenset[in
 def wide_integers(program: Program, instruction: int, largest: float) -> Cause:
     """The cause where integers beyond 2^24 are read as float32."""
     line, opcode = line_of(program, instruction), program.instruction(instruction).opcode
-    spacing = 2.0 ** (math.floor(math.log2(largest)) - 23)
+    digits = BY_NAME["float32"].significand_bits
+    spacing = 2.0 ** (math.floor(math.log2(largest)) + 1 - digits)
     return Cause(
         "integers-beyond-float32",
-        f"{opcode} computes in float32, which does not hold every integer above {2**24:,}: its operands reach "
+        f"{opcode} computes in float32, which does not hold every integer above {2**digits:,}: its operands reach "
         f"{largest:,.0f}, where they are read as multiples of {spacing:,.0f} ({line})",
         line,
         "rounding",
